@@ -1,0 +1,78 @@
+"""Text with a name, and positions in it."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Source:
+    """A text and the name a reader knows it by: a file's path, or a flag of the command line."""
+
+    name: str
+    text: str
+
+    @classmethod
+    def read(cls, path: str | Path) -> Source:
+        """The file at `path`, decoded as UTF-8; bytes that are not become U+FFFD and a finding of the scanner.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        data = Path(path).read_bytes()
+        return cls(name=str(path), text=data.decode("utf-8", errors="replace"))
+
+    @cached_property
+    def _starts(self) -> tuple[int, ...]:
+        """Offset of the first character of each line; only a line feed ends a line, as in TOML."""
+        return (0, *(i + 1 for i, char in enumerate(self.text) if char == "\n"))
+
+    def position(self, offset: int) -> tuple[int, int]:
+        """Line and column of a character, both counted from 1."""
+        line = bisect_right(self._starts, offset)
+        return line, offset - self._starts[line - 1] + 1
+
+    def line(self, number: int) -> str:
+        """The text of line `number`, from 1, without its line end."""
+        start = self._starts[number - 1]
+        end = self._starts[number] - 1 if number < len(self._starts) else len(self.text)
+        return self.text[start:end].rstrip("\r")
+
+    def span(self, start: int, end: int) -> Span:
+        """The characters from `start` up to, not including, `end`."""
+        return Span(source=self, start=start, end=end)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """A stretch of a source: characters `start` up to, not including, `end`."""
+
+    source: Source
+    start: int
+    end: int
+
+    @property
+    def line(self) -> int:
+        """Line of the first character, from 1."""
+        return self.source.position(self.start)[0]
+
+    @property
+    def column(self) -> int:
+        """Column of the first character, from 1."""
+        return self.source.position(self.start)[1]
+
+    @property
+    def stop(self) -> tuple[int, int]:
+        """Line and column just past the last character."""
+        return self.source.position(self.end)
+
+    @property
+    def text(self) -> str:
+        """The characters themselves."""
+        return self.source.text[self.start : self.end]
+
+    def __str__(self) -> str:
+        return f"{self.source.name}:{self.line}:{self.column}"
