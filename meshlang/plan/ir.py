@@ -1,0 +1,262 @@
+"""The Plan: frozen plain data that prints, re-reads and diffs. Nothing in it needs torch.
+
+A Plan says of every tensor where it is, of every module boundary how the value that crosses it
+is laid out on both sides, and of every collective that follows from these, how large it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Literal
+
+from ..mesh import Mesh
+from ..placement import Layout
+
+Kind = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "send"]
+Pass = Literal["forward", "backward"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """Who decided: a line of a spec (`by` is its level), a card, a strategy."""
+
+    by: str
+    file: str
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dim:
+    """One tensor dim: the names of its factors, outer first, and the axes that cut it, outer first.
+
+    Only the outermost factor is cut; `units` is its count.
+    """
+
+    names: tuple[str, ...]
+    size: int
+    units: int
+    axes: tuple[str, ...]
+    origin: Origin
+
+    @property
+    def text(self) -> str:
+        """As a card writes it."""
+        return self.names[0] if len(self.names) == 1 else f"({' '.join(self.names)})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tensor:
+    """A parameter or buffer of the model.
+
+    Attributes:
+        dims: with the axes that cut each while computing.
+        stored: axes that also cut dim 0 at rest, inside the computing cut, as one group.
+        grad: axes over which the gradient that one rank computes is a term of a sum.
+        tied: other names of the same tensor.
+    """
+
+    fqn: str
+    kind: Literal["parameter", "buffer"]
+    dims: tuple[Dim, ...]
+    stored: tuple[str, ...] = ()
+    grad: tuple[str, ...] = ()
+    tied: tuple[str, ...] = ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Global shape."""
+        return tuple(dim.size for dim in self.dims)
+
+    @property
+    def layout(self) -> Layout:
+        """While computing."""
+        return Layout(dims=tuple(dim.axes for dim in self.dims), grad=self.grad)
+
+    def compute_shape(self, mesh: Mesh, coordinate: dict[str, int]) -> tuple[int, ...]:
+        """Shape of the part that the rank at `coordinate` computes with."""
+        return tuple(_local(dim, mesh, coordinate) for dim in self.dims)
+
+    def local_shape(self, mesh: Mesh, coordinate: dict[str, int]) -> tuple[int, ...]:
+        """Shape of the part that the rank at `coordinate` keeps at rest.
+
+        Dim 0 is cut as torch's FSDP does: parts of ceil(n / k) rows, the last ones shorter or empty.
+        """
+        shape = self.compute_shape(mesh, coordinate)
+        if not self.stored:
+            return shape
+        index = 0
+        for axis in self.stored:
+            index = index * mesh.size(axis) + coordinate[axis]
+        return (chunk(shape[0], mesh.product(self.stored), index), *shape[1:])
+
+
+def chunk(size: int, parts: int, index: int) -> int:
+    """Length of part `index` when `size` is cut in parts of ceil(size / parts), as torch.chunk does."""
+    step = -(-size // parts)
+    return max(0, min(size, step * (index + 1)) - step * index)
+
+
+def _local(dim: Dim, mesh: Mesh, coordinate: dict[str, int]) -> int:
+    units = dim.units
+    for axis in dim.axes:
+        units = chunk(units, mesh.size(axis), coordinate[axis])
+    return units * (dim.size // dim.units)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Edge:
+    """A value that crosses the boundary of a module.
+
+    port: "input.NAME", NAME an argument of the module's forward, or "output".
+    names: for each tensor dim the names of its factors. shape: global; a dim of the run's own
+    that the spec gives no size for is None.
+    src and dst: the layout that the value comes in and the one it goes on with. Where they
+    differ, it is redistributed at this boundary, and nowhere else.
+    """
+
+    module: str
+    port: str
+    names: tuple[tuple[str, ...], ...]
+    shape: tuple[int | None, ...]
+    src: Layout
+    dst: Layout
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collective:
+    """Calls of one kind that a rank makes in one training step.
+
+    axis: the mesh axis, or several joined by "+" that act as one group.
+    bytes: of one call: the whole tensor on the larger side (what an all-gather gives, what a
+    reduce-scatter takes, what an all-reduce or all-to-all works on), or None without `[sizes]`.
+    count: calls a step.
+    """
+
+    kind: Kind
+    axis: str
+    where: str
+    pass_: Pass
+    bytes: int | None
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unit:
+    """Modules whose parameters are gathered, and whose gradients are reduced, as one buffer.
+
+    after_forward: "free" gathers them again in the backward, "keep" holds them till then.
+    """
+
+    modules: tuple[str, ...]
+    tensors: tuple[str, ...]
+    after_forward: Literal["free", "keep"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateBytes:
+    """Bytes at rest on the fullest rank: exact, not a mean."""
+
+    parameters: int
+    gradients: int
+    optimizer: int
+
+    @property
+    def total(self) -> int:
+        """All three."""
+        return self.parameters + self.gradients + self.optimizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Precision:
+    """Element types, by torch's names; see `[precision]`."""
+
+    state: str = "float32"
+    compute: str = "bfloat16"
+    reduce: str = "float32"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSizes:
+    """`[sizes]` with defaults filled in; None where the spec is silent."""
+
+    batch: int | None = None
+    seq: int | None = None
+    accumulation: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class StrategyUse:
+    """A strategy that rewrote the plan, by name, with its options; `ops` is the import path of its torch part."""
+
+    name: str
+    axis: str
+    options: tuple[tuple[str, str | int | float | bool], ...] = ()
+    ops: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineUse:
+    """The schedule and its numbers."""
+
+    schedule: str
+    microbatches: int | None = None
+    subsequences: int | None = None
+    chunks: int | None = None
+    split: str | None = None
+    options: tuple[tuple[str, str | int | float | bool], ...] = ()
+
+
+#: What an axis carries: parts of the batch, of the sequence only, of some weight, or stages.
+Role = Literal["data", "context", "tensor", "pipeline", "none"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Ready to lower."""
+
+    model: str
+    mesh: Mesh
+    roles: tuple[tuple[str, Role], ...]
+    sizes: RunSizes
+    precision: Precision
+    tensors: tuple[Tensor, ...]
+    edges: tuple[Edge, ...]
+    units: tuple[Unit, ...]
+    collectives: tuple[Collective, ...]
+    state_bytes: StateBytes
+    strategies: tuple[StrategyUse, ...] = ()
+    pipeline: PipelineUse | None = None
+
+    @property
+    def ranks(self) -> int:
+        """Ranks of the whole mesh."""
+        return self.mesh.ranks
+
+    def role(self, axis: str) -> Role:
+        """What an axis of the mesh carries."""
+        return dict(self.roles)[axis]
+
+    def axes_of(self, *roles: Role) -> tuple[str, ...]:
+        """Axes with one of these roles, in mesh order."""
+        return tuple(axis for axis, role in self.roles if role in roles)
+
+    @cached_property
+    def by_fqn(self) -> dict[str, Tensor]:
+        """Tensors by each of their names."""
+        return {name: tensor for tensor in self.tensors for name in (tensor.fqn, *tensor.tied)}
+
+    @cached_property
+    def by_port(self) -> dict[tuple[str, str], Edge]:
+        """Edges by module and port."""
+        return {(edge.module, edge.port): edge for edge in self.edges}
+
+
+def numel(shape: tuple[int, ...]) -> int:
+    """Elements of a tensor of this shape."""
+    return prod(shape)
