@@ -14,6 +14,8 @@ class Source:
 
     name: str
     text: str
+    #: Offset of the first U+FFFD that stands for bytes which are no UTF-8; None when all were.
+    undecoded: int | None = None
 
     @classmethod
     def read(cls, path: str | Path) -> Source:
@@ -22,8 +24,16 @@ class Source:
         Raises:
             OSError: the file cannot be read.
         """
-        data = Path(path).read_bytes()
-        return cls(name=str(path), text=data.decode("utf-8", errors="replace"))
+        return cls.decode(str(path), Path(path).read_bytes())
+
+    @classmethod
+    def decode(cls, name: str, data: bytes) -> Source:
+        """Bytes as text, and where they stop being UTF-8."""
+        try:
+            return cls(name=name, text=data.decode("utf-8"))
+        except UnicodeDecodeError as error:
+            good = len(data[: error.start].decode("utf-8"))
+            return cls(name=name, text=data.decode("utf-8", errors="replace"), undecoded=good)
 
     @cached_property
     def _starts(self) -> tuple[int, ...]:
@@ -34,6 +44,10 @@ class Source:
         """Line and column of a character, both counted from 1."""
         line = bisect_right(self._starts, offset)
         return line, offset - self._starts[line - 1] + 1
+
+    def offset(self, line: int, column: int) -> int:
+        """Offset of a line and column, both counted from 1; offset(*position(i)) == i."""
+        return min(self._starts[line - 1] + column - 1, len(self.text))
 
     def line(self, number: int) -> str:
         """The text of line `number`, from 1, without its line end."""

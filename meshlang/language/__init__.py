@@ -1,0 +1,1 @@
+"""Text -> Spec: values and places, patterns, the typed reader."""
