@@ -49,7 +49,10 @@ class TwiceError(ScanError):
 
 @dataclass(kw_only=True)
 class Mark:
-    """Places of one value while the text is read; `inner` holds those of a table or an array."""
+    """Places of one value while the text is read; `inner` holds those of a table or an array.
+
+    `explicit` is false for a table that only headers of its inner tables have made so far.
+    """
 
     key: Span | None
     span: Span
@@ -119,7 +122,7 @@ class Scanner:
             raise DeepError(start)
         here = self.root
         for word in words[:-1]:
-            here = _open(here, word, span)
+            here = _open(here, word, span, explicit=False)
         return (_append if many else _declare)(here, words[-1], span), len(words)
 
     def key(self) -> list[_Word]:
@@ -152,7 +155,7 @@ class Scanner:
         self.skip(_BLANK)
         mark = self.value(words[-1].span, depth + len(words))
         for word in words[:-1]:
-            table = _open(table, word, word.span)
+            table = _open(table, word, word.span, explicit=True)
         if not isinstance(table.inner, dict):
             raise TwiceError(words[-1].span, table.key or table.span)
         first = table.inner.setdefault(words[-1].name, mark)
@@ -218,11 +221,11 @@ def _unquoted(text: str) -> str:
         return text
 
 
-def _open(table: Mark, word: _Word, span: Span) -> Mark:
+def _open(table: Mark, word: _Word, span: Span, *, explicit: bool) -> Mark:
     """The table behind one part of a dotted key; the last one of an array of tables."""
     if not isinstance(table.inner, dict):
         raise TwiceError(word.span, table.key or table.span)
-    made = Mark(key=word.span, span=span, inner={}, explicit=False)
+    made = Mark(key=word.span, span=span, inner={}, explicit=explicit)
     found = table.inner.setdefault(word.name, made)
     if isinstance(found.inner, list) and found.inner:
         found = found.inner[-1]
@@ -232,8 +235,8 @@ def _open(table: Mark, word: _Word, span: Span) -> Mark:
 
 
 def _declare(table: Mark, word: _Word, span: Span) -> Mark:
-    """The table of `[a.b]`; one that only a longer name has made so far takes this place."""
-    found = _open(table, word, span)
+    """The table of `[a.b]`; one that only headers of inner tables have made so far takes this place."""
+    found = _open(table, word, span, explicit=False)
     if found.explicit:
         raise TwiceError(word.span, found.key or found.span)
     found.key, found.span, found.explicit = word.span, span, True

@@ -78,7 +78,7 @@ class PlaceRule:
 
     `axes` () is "whole". `key` is the dimension's name as written, `span` the value.
     `preset` is true when the rule came from a preset of meshlang's, which may speak of
-    dimensions that a model lacks.
+    dimensions that a model lacks. `pattern_span` is the glob as written.
     """
 
     level: Level
@@ -89,6 +89,7 @@ class PlaceRule:
     key: Span
     why: Written[str] | None = None
     preset: bool = False
+    pattern_span: Span | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,6 +139,7 @@ class Check:
     tensor: Pattern
     expect: Mapping[str, Written[str]]
     span: Span
+    tensor_span: Span | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ import tomli
 
 from ..diagnostics import Bag, Diagnostic, Edit, Help, Label
 from ..source import Source, Span
-from .spans import MOST_NESTING, Mark, Scanner, ScanError, DeepError, TwiceError
+from .spans import MOST_NESTING, DeepError, Mark, ScanError, Scanner, TwiceError
 
 #: TOML asks for this range; Python would read any.
 LARGEST = 2**63 - 1
@@ -30,7 +30,7 @@ class Node:
         key: where its key stands; for a table with a header, the part of the key inside it.
         span: the value's text; for a table with a header, that header; for a table that only
             longer dotted names made, the first of these names or headers.
-        explicit: false for a table that only longer names made.
+        explicit: false for a table that only headers of its inner tables made.
         preset: true when it stands in a preset of meshlang's.
     """
 
