@@ -147,6 +147,15 @@ class Collective:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Loss:
+    """Cross-entropy over logits of this layout; dim `vocab` may be cut, and is then summed over its axis."""
+
+    shape: tuple[int | None, ...]
+    layout: Layout
+    vocab: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Unit:
     """Modules whose parameters are gathered, and whose gradients are reduced, as one buffer.
 
@@ -229,7 +238,8 @@ class Plan:
     edges: tuple[Edge, ...]
     units: tuple[Unit, ...]
     collectives: tuple[Collective, ...]
-    state_bytes: StateBytes
+    state_bytes: StateBytes | None
+    loss: Loss | None = None
     strategies: tuple[StrategyUse, ...] = ()
     pipeline: PipelineUse | None = None
 

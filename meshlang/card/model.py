@@ -1,0 +1,145 @@
+"""One flavor of one card, written out: every tensor and module boundary of the model by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Literal
+
+from ..source import Span
+
+#: The factors of one tensor dim, outer first.
+Factors = tuple[str, ...]
+
+#: Dimensions of the run, not of the model: `[sizes]` has them.
+RUN_SIZES = ("batch", "seq")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorEntry:
+    """A parameter or buffer. `module` is the fqn of the module that holds it."""
+
+    fqn: str
+    module: str
+    kind: Literal["parameter", "buffer"]
+    dims: tuple[Factors, ...]
+    span: Span
+    tied: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Every dimension name in it."""
+        return frozenset(name for factors in self.dims for name in factors)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Boundary:
+    """What crosses the boundary of a module: named inputs of its forward, one output.
+
+    `whole` names the dimensions that the module computes over as a whole (a norm over its
+    features, attention over its keys): inside it, no axis may cut them.
+    """
+
+    module: str
+    inputs: tuple[tuple[str, tuple[Factors, ...]], ...]
+    output: tuple[Factors, ...] | None
+    whole: tuple[str, ...]
+    span: Span
+
+    def ports(self) -> tuple[tuple[str, tuple[Factors, ...]], ...]:
+        """(port, dims) for each input and the output."""
+        ins = tuple((f"input.{name}", dims) for name, dims in self.inputs)
+        return ins if self.output is None else (*ins, ("output", self.output))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loss:
+    """The loss takes `logits`; when `vocab` is cut, it is made from parts of the vocabulary."""
+
+    logits: tuple[Factors, ...]
+    vocab: str
+
+
+Port = tuple[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """A card with the sizes of one flavor filled in.
+
+    Attributes:
+        flow: (module, port) -> (module, port): the same value, handed on unchanged; what has to be
+            redistributed between the two is redistributed at the first.
+        same: dimension name -> the name of its class; names of a class count the same things.
+        whole: names that are whole unless a spec says otherwise.
+        units: modules whose parameters travel together when they are stored in parts.
+    """
+
+    name: str
+    sizes: Mapping[str, int]
+    tensors: tuple[TensorEntry, ...]
+    boundaries: tuple[Boundary, ...]
+    flow: Mapping[Port, Port]
+    same: Mapping[str, str]
+    whole: frozenset[str]
+    units: tuple[tuple[str, ...], ...]
+    loss: Loss | None
+    span: Span
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Every dimension name that a rule may place."""
+        tensors = {name for tensor in self.tensors for name in tensor.names}
+        ports = {n for b in self.boundaries for _, dims in b.ports() for f in dims for n in f}
+        return frozenset(tensors | ports)
+
+    @cached_property
+    def by_module(self) -> dict[str, Boundary]:
+        """Boundaries by module fqn."""
+        return {boundary.module: boundary for boundary in self.boundaries}
+
+    @cached_property
+    def modules(self) -> tuple[str, ...]:
+        """Fqns that a pattern may name: every module with a tensor or a boundary, and every tensor."""
+        found = dict.fromkeys(b.module for b in self.boundaries)
+        found.update(dict.fromkeys(t.module for t in self.tensors))
+        found.update(dict.fromkeys(t.fqn for t in self.tensors))
+        return tuple(found)
+
+    @cached_property
+    def held(self) -> dict[str, tuple[TensorEntry, ...]]:
+        """Module fqn -> the tensors that it holds itself, tied ones under each of their holders."""
+        found: dict[str, list[TensorEntry]] = {}
+        for tensor in self.tensors:
+            for fqn in (tensor.fqn, *tensor.tied):
+                found.setdefault(parent(fqn), []).append(tensor)
+        return {module: tuple(tensors) for module, tensors in found.items()}
+
+    @cached_property
+    def scopes(self) -> dict[str, str]:
+        """Module with a boundary -> the nearest module around it with one; the root is ""."""
+        known = set(self.by_module)
+        return {module: _around(module, known) for module in known if module}
+
+    def size(self, factors: Factors) -> int:
+        """Length of a dim: the product of its factors."""
+        return prod(self.sizes[name] for name in factors)
+
+    def kin(self, name: str) -> str:
+        """The class of a name under `same`."""
+        return self.same.get(name, name)
+
+
+def parent(fqn: str) -> str:
+    """The fqn without its last part; of a single part, the root "". """
+    return fqn.rpartition(".")[0]
+
+
+def _around(module: str, known: set[str]) -> str:
+    while module:
+        module = parent(module)
+        if module in known:
+            return module
+    return ""

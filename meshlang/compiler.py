@@ -1,0 +1,226 @@
+"""The life of a spec, in order: text -> Spec -> Resolved -> Plan, and every finding on the way.
+
+    load(request)      files, includes, --set, --on; then the typed reader: one Spec, or all findings
+    compile(request)   the card; names and sizes; what follows from them; strategies; laws: one Plan
+    check(request)     the same, but gives the findings, with only those fixes that were tried
+
+Each step is a function of its arguments. A step that found something ends the life there: the
+next one would only pile follow-on findings on top.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from pathlib import Path
+
+from .card.find import Cards
+from .card.model import Model
+from .card.read import read_card
+from .diagnostics import Bag, Diagnostic, Edit, Help, Label, SpecError
+from .language.load import load_document
+from .language.read import read
+from .language.spec import PluginTable, Spec
+from .near import near
+from .plan.collectives import finish
+from .plan.derive import start, strategy_use
+from .plan.ir import Plan
+from .plan.launchable import launchable
+from .plan.promises import promises
+from .plan.resolve import Resolved, resolve
+from .plan.verify import verify
+from .registry import Plugins
+from .source import Source
+from .strategy import Context
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What is asked for: a spec, for how many ranks, with what laid over it.
+
+    Attributes:
+        source: the spec's own text.
+        ranks: of the whole mesh; None where the spec says enough.
+        sets: `key=value` items that win over the files.
+        on: the machine of `[topology.on]`.
+        launch: hold the plan against what the trainer can run even when the spec has no recipe.
+        overlay: texts to read in place of files, by path.
+    """
+
+    source: Source
+    ranks: int | None = None
+    sets: tuple[str, ...] = ()
+    on: str | None = None
+    launch: bool = False
+    overlay: Mapping[str, str] = field(default_factory=dict)
+    plugins: Plugins = field(default_factory=Plugins)
+    cards: Cards = field(default_factory=Cards)
+
+    @classmethod
+    def of(cls, path: str | Path, **options: object) -> Request:
+        """A request for the spec in a file.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        return cls(source=Source.read(path), **options)  # pyright: ignore[reportArgumentType]
+
+
+def load(request: Request) -> Spec:
+    """The spec as written, every file merged.
+
+    Raises:
+        SpecError: with all findings of the first step that has any.
+    """
+    bag = Bag()
+    document = load_document(
+        request.source, sets=request.sets, on=request.on, overlay=request.overlay, bag=bag
+    )
+    bag.check()
+    assert document is not None
+    spec = read(document, bag, request.plugins)
+    bag.check()
+    assert spec is not None
+    return spec
+
+
+def compile(request: Request) -> Plan:
+    """The plan of a spec.
+
+    Raises:
+        SpecError: with all findings of the first step that has any.
+    """
+    spec = load(request)
+    return plan_of(spec, resolved_of(spec, request), launch=request.launch)
+
+
+def resolved_of(spec: Spec, request: Request) -> Resolved:
+    """The spec with its model's card read, names and sizes known."""
+    bag = Bag()
+    model = find_model(spec, request.cards, bag)
+    bag.check()
+    assert model is not None
+    resolved = resolve(spec, model, request.ranks, bag)
+    bag.check()
+    assert resolved is not None
+    return resolved
+
+
+def plan_of(spec: Spec, resolved: Resolved, *, launch: bool = False) -> Plan:
+    """What follows from a resolved spec, rewritten by its strategies and held against the laws."""
+    bag = Bag()
+    plan = reduce(lambda plan, table: _apply(plan, table, bag), _in_order(spec), start(resolved))
+    if spec.pipeline is not None:
+        table = spec.pipeline.schedule
+        _collect(table.plugin.check(Context(plan=plan, table=table)), bag)
+    verify(plan, resolved, bag)
+    bag.check()
+    plan = finish(plan)
+    promises(plan, resolved, bag)
+    if launch or (spec.launch is not None and spec.launch.recipe is not None):
+        launchable(plan, resolved, bag)
+    bag.check()
+    return plan
+
+
+def _in_order(spec: Spec) -> list[PluginTable]:
+    """Strategies by name: nothing depends on the order of lines."""
+    return sorted(spec.strategies, key=lambda table: table.name.value)
+
+
+def _apply(plan: Plan, table: PluginTable, bag: Bag) -> Plan:
+    before = len(bag)
+    _collect(table.plugin.check(Context(plan=plan, table=table)), bag)
+    if len(bag) > before:
+        return plan
+    use = strategy_use(table.name.value, table.plugin, type(table.plugin).ops)
+    return replace(table.plugin.apply(plan), strategies=(*plan.strategies, use))
+
+
+def _collect(found: Iterable[Diagnostic], bag: Bag) -> None:
+    for diagnostic in found:
+        bag.add(diagnostic)
+
+
+def find_model(spec: Spec, cards: Cards, bag: Bag) -> Model | None:
+    """The flavor that `model` names: CARD/FLAVOR of an installed card, or FILE#FLAVOR beside the spec."""
+    written, span = spec.model.value, spec.model.span
+    name, mark, flavor = written.partition("#" if "#" in written else "/")
+    if not mark or not flavor:
+        bag.add(_unknown_model(spec, cards, f"`{written}` is neither CARD/FLAVOR nor FILE#FLAVOR"))
+        return None
+    path = Path(span.source.name).parent / name if mark == "#" else cards.path(name)
+    if path is None:
+        bag.add(_unknown_model(spec, cards, f"no card `{name}` is installed"))
+        return None
+    try:
+        source = Source.read(path)
+    except OSError as error:
+        bag.add(_unknown_model(spec, cards, f"the card `{name}` cannot be read: {error.strerror}"))
+        return None
+    return read_card(source, flavor, bag, at_span=span)
+
+
+def _unknown_model(spec: Spec, cards: Cards, message: str) -> Diagnostic:
+    name, slash, flavor = spec.model.value.partition("/")
+    guess = near(name, cards.names())
+    edit = Edit(span=spec.model.span, text=f'"{guess}{slash}{flavor}"')
+    return Diagnostic(
+        code="unknown-model",
+        message=message,
+        label=Label(span=spec.model.span),
+        notes=(f"installed cards: {', '.join(cards.names())}",),
+        help=(Help(text=f"did you mean `{guess}{slash}{flavor}`?", edits=(edit,)),) if guess else (),
+    )
+
+
+def check(request: Request) -> tuple[Diagnostic, ...]:
+    """All findings of the first step that has any; none when the spec is fine.
+
+    A fix is offered only when it was tried: with it the finding is gone, and no other has come.
+    """
+    found, step = _findings(request)
+    return tuple(replace(each, help=tuple(_tried(each, found, step, request))) for each in found)
+
+
+def _findings(request: Request) -> tuple[tuple[Diagnostic, ...], int]:
+    """(findings, the number of the step that found them)."""
+    try:
+        spec = load(request)
+    except SpecError as error:
+        return error.diagnostics, 0
+    try:
+        plan_of(spec, resolved_of(spec, request), launch=request.launch)
+    except SpecError as error:
+        return error.diagnostics, 1
+    return (), 2
+
+
+def _tried(finding: Diagnostic, found: tuple[Diagnostic, ...], step: int, request: Request) -> Iterable[Help]:
+    for help_ in finding.help:
+        kept = [i for i, edit in enumerate(help_.edits) if _mends(edit, finding, found, step, request)]
+        if kept:
+            values = tuple(help_.values[i] for i in kept) if help_.values else ()
+            yield Help(text=help_.text, edits=tuple(help_.edits[i] for i in kept), values=values)
+
+
+def _mends(edit: Edit, finding: Diagnostic, found: tuple[Diagnostic, ...], step: int, request: Request) -> bool:
+    after, reached = _findings(_edited(request, edit))
+    if reached != step:
+        return reached > step
+    known = {(d.code, d.message) for d in found}
+    left = {(d.code, d.message) for d in after}
+    return left <= known - {(finding.code, finding.message)}
+
+
+def _edited(request: Request, edit: Edit) -> Request:
+    source = edit.span.source
+    text = source.text[: edit.span.start] + edit.text + source.text[edit.span.end :]
+    if source.name == request.source.name:
+        return replace(request, source=Source(name=source.name, text=text))
+    if source.name == "--on":
+        return replace(request, on=text)
+    if source.name == "--set":
+        return replace(request, sets=tuple(text if item == source.text else item for item in request.sets))
+    return replace(request, overlay={**request.overlay, source.name: text})

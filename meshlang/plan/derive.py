@@ -1,0 +1,295 @@
+"""Resolved -> Plan: what follows from where the dimensions are.
+
+Column and row parallel are just which side carries the cut name. Inside a module without modules
+of its own, the names of its inputs, its tensors and its output span the space that it computes
+over; an axis that cuts one of these names
+
+* cuts the output, when the output carries the name;
+* leaves the output an unfinished sum, when it does not (the name is contracted);
+* leaves the gradient of every input and tensor without the name an unfinished sum.
+
+Comparing what a module gives with what the modules around it take gives every redistribution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from ..card.model import Boundary, Factors, Port
+from ..mesh import Mesh
+from ..placement import Layout
+from .ir import Dim, Edge, Loss, PipelineUse, Plan, Role, StrategyUse, Tensor, Unit
+from .resolve import Resolved, known_sizes
+
+
+def start(resolved: Resolved) -> Plan:
+    """The plan before strategies rewrite it: every tensor, edge and unit, no collective yet."""
+    values = _Values(resolved)
+    tensors = tuple(_tensors(resolved, values))
+    return Plan(
+        model=resolved.model.name,
+        mesh=resolved.mesh,
+        roles=tuple(_roles(resolved)),
+        sizes=resolved.sizes,
+        precision=resolved.precision,
+        tensors=tensors,
+        edges=tuple(values.edge(b, port, dims) for b in resolved.model.boundaries for port, dims in b.ports()),
+        units=_units(resolved, tensors),
+        collectives=(),
+        state_bytes=None,
+        loss=_loss(resolved, values),
+        pipeline=_pipeline(resolved),
+    )
+
+
+@dataclass(frozen=True)
+class _Values:
+    """Layouts of values inside and outside of modules."""
+
+    resolved: Resolved
+
+    @cached_property
+    def leaves(self) -> frozenset[str]:
+        """Modules with a boundary and none inside them."""
+        model = self.resolved.model
+        return frozenset(model.by_module) - frozenset(model.scopes.values())
+
+    @cached_property
+    def children(self) -> Mapping[str, list[Boundary]]:
+        """Scope -> the boundaries directly inside it."""
+        found: dict[str, list[Boundary]] = {}
+        for boundary in self.resolved.model.boundaries:
+            if boundary.module:
+                found.setdefault(self.resolved.model.scopes[boundary.module], []).append(boundary)
+        return found
+
+    @cached_property
+    def sources(self) -> Mapping[Port, Port]:
+        """Flow, read backwards."""
+        return {second: first for first, second in self.resolved.model.flow.items()}
+
+    def cuts(self, module: str, dims: tuple[Factors, ...]) -> tuple[tuple[str, ...], ...]:
+        """For each dim the axes that cut it inside `module`."""
+        return tuple(self.resolved.axes(module, factors[0]) for factors in dims)
+
+    def space(self, module: str) -> dict[str, tuple[str, ...]]:
+        """Class of name -> the axes that cut it in what a leaf computes over."""
+        boundary = self.resolved.model.by_module[module]
+        dims = [d for _, ds in boundary.ports() for d in ds]
+        dims += [d for tensor in self.resolved.model.held.get(module, ()) for d in tensor.dims]
+        kin = self.resolved.model.kin
+        return {kin(factors[0]): axes for factors in dims if (axes := self.resolved.axes(module, factors[0]))}
+
+    def missing(self, module: str, dims: tuple[Factors, ...]) -> tuple[str, ...]:
+        """Axes that cut the leaf's space in a name that `dims` lack, in mesh order."""
+        here = {self.resolved.model.kin(name) for factors in dims for name in factors}
+        axes = {axis for kin, cut in self.space(module).items() if kin not in here for axis in cut}
+        return tuple(axis for axis in self.resolved.mesh.names if axis in axes)
+
+    def grad_inside(self, module: str, dims: tuple[Factors, ...]) -> tuple[str, ...]:
+        """Axes over which the gradient of an input with these dims is a sum, inside `module`.
+
+        For a module with modules inside: those over which it is a sum for each of them that takes
+        such a value. Where they differ, the sum is finished at their own boundaries.
+        """
+        if module in self.leaves:
+            return self.missing(module, dims)
+        takers = [
+            self.grad_inside(child.module, port_dims)
+            for child in self.children.get(module, ())
+            for _, port_dims in child.inputs
+            if port_dims == dims
+        ]
+        return tuple(a for a in takers[0] if all(a in other for other in takers)) if takers else ()
+
+    def inside(self, module: str, dims: tuple[Factors, ...]) -> Layout:
+        """What a module takes in."""
+        return Layout(dims=self.cuts(module, dims), grad=self.grad_inside(module, dims))
+
+    def outside(self, scope: str, dims: tuple[Factors, ...]) -> Layout:
+        """A value with these dims among the modules directly inside `scope`."""
+        boundary = self.resolved.model.by_module.get(scope)
+        own = boundary is not None and any(dims == taken for _, taken in boundary.inputs)
+        return Layout(dims=self.cuts(scope, dims), grad=self.grad_inside(scope, dims) if own else ())
+
+    def result(self, module: str, dims: tuple[Factors, ...]) -> Layout:
+        """What a leaf gives."""
+        return Layout(dims=self.cuts(module, dims), partial=self.missing(module, dims))
+
+    def goes_on(self, module: str, dims: tuple[Factors, ...]) -> Layout:
+        """What the output of `module` is turned into."""
+        target = self.resolved.model.flow.get((module, "output"))
+        if target is None:
+            scope = self.resolved.model.scopes.get(module, "")
+            return self.outside(scope, dims)
+        other, port = target
+        if port != "output":
+            return self.inside(other, dims)
+        return self.goes_on(other, dims) if other else Layout(dims=self.cuts(module, dims))
+
+    def edge(self, boundary: Boundary, port: str, dims: tuple[Factors, ...]) -> Edge:
+        """One port of one boundary, with both sides."""
+        src, dst = self.sides(boundary.module, port, dims)
+        sizes = known_sizes(self.resolved)
+        shape = tuple(_product(sizes, factors) for factors in dims)
+        return Edge(module=boundary.module, port=port, names=dims, shape=shape, src=src, dst=dst)
+
+    def sides(self, module: str, port: str, dims: tuple[Factors, ...]) -> tuple[Layout, Layout]:
+        """(src, dst) of a port."""
+        handed_on = self.sources.get((module, port))
+        if port == "output":
+            if handed_on is not None:
+                layout = self.goes_on(handed_on[0], dims)
+                return layout, layout
+            dst = self.goes_on(module, dims)
+            return (self.result(module, dims), dst) if module in self.leaves else (_plain(self.cuts(module, dims)), dst)
+        target = self.resolved.model.flow.get((module, port))
+        if target is not None and not module:
+            layout = self.inside(target[0], dims)
+            return layout, layout
+        dst = self.inside(module, dims)
+        if handed_on is not None:
+            return dst, dst
+        return self.outside(self.resolved.model.scopes[module], dims) if module else dst, dst
+
+
+def _plain(cuts: tuple[tuple[str, ...], ...]) -> Layout:
+    return Layout(dims=cuts)
+
+
+def _product(sizes: Mapping[str, int], factors: Factors) -> int | None:
+    total = 1
+    for name in factors:
+        if name not in sizes:
+            return None
+        total *= sizes[name]
+    return total
+
+
+def _tensors(resolved: Resolved, values: _Values) -> list[Tensor]:
+    store = resolved.spec.store
+    over = tuple(axis for axis in resolved.mesh.names if store and axis in {word.value for word in store.over})
+    found = []
+    for entry in resolved.model.tensors:
+        grads: set[str] = set()
+        for holder in _holders(entry.module, entry.tied):
+            if entry.kind == "parameter" and holder in values.leaves:
+                grads.update(values.missing(holder, entry.dims))
+        excepted = store is not None and any(pattern.covers(entry.fqn) for pattern in store.exceptions)
+        found.append(
+            Tensor(
+                fqn=entry.fqn,
+                kind=entry.kind,
+                dims=tuple(_dim(resolved, entry.fqn, factors) for factors in entry.dims),
+                stored=over if entry.kind == "parameter" and not excepted else (),
+                grad=tuple(axis for axis in resolved.mesh.names if axis in grads),
+                tied=entry.tied,
+            )
+        )
+    return found
+
+
+def _holders(module: str, tied: tuple[str, ...]) -> tuple[str, ...]:
+    return (module, *(name.rpartition(".")[0] for name in tied))
+
+
+def _dim(resolved: Resolved, fqn: str, factors: Factors) -> Dim:
+    return Dim(
+        names=factors,
+        size=resolved.model.size(factors),
+        units=resolved.model.sizes[factors[0]],
+        axes=resolved.axes(fqn, factors[0]),
+        origin=resolved.origin(fqn, factors[0]),
+    )
+
+
+def _roles(resolved: Resolved) -> list[tuple[str, Role]]:
+    weights = {axis for t in resolved.model.tensors for f in t.dims for axis in resolved.axes(t.fqn, f[0])}
+    run: dict[str, set[str]] = {"batch": set(), "seq": set()}
+    for boundary in resolved.model.boundaries:
+        for _, dims in boundary.ports():
+            for factors in dims:
+                if factors[0] in run:
+                    run[factors[0]].update(resolved.axes(boundary.module, factors[0]))
+    return [(axis, _role(axis, resolved, weights, run)) for axis in resolved.mesh.names]
+
+
+def _role(axis: str, resolved: Resolved, weights: set[str], run: Mapping[str, set[str]]) -> Role:
+    if axis in weights:
+        return "tensor"
+    if axis in run["batch"]:
+        return "data"
+    if axis in run["seq"]:
+        return "context"
+    if axis == "pp" and resolved.spec.pipeline is not None:
+        return "pipeline"
+    return "none"
+
+
+def _units(resolved: Resolved, tensors: tuple[Tensor, ...]) -> tuple[Unit, ...]:
+    """The card's units in order; what lies in none of them travels with the whole model."""
+    last = next((module for (module, _), target in resolved.model.flow.items() if target == ("", "output")), None)
+    units, left = [], {t.fqn: t for t in tensors if t.kind == "parameter"}
+    for modules in resolved.model.units:
+        mine = [fqn for fqn in left if any(_under(fqn, module) for module in modules)]
+        for fqn in mine:
+            del left[fqn]
+        units.append(Unit(modules=modules, tensors=tuple(mine), after_forward=_after(resolved, last in modules)))
+    if left:
+        units.append(Unit(modules=("",), tensors=tuple(left), after_forward=_after(resolved, True)))
+    return tuple(units)
+
+
+def _under(fqn: str, module: str) -> bool:
+    return fqn.startswith(f"{module}.")
+
+
+def _after(resolved: Resolved, last: bool) -> str:
+    """As the spec says; else freed, but for the unit that the backward starts with, and under a pipeline."""
+    store = resolved.spec.store
+    if store is not None and store.after_forward is not None:
+        return store.after_forward.value
+    return "keep" if last or resolved.spec.pipeline is not None else "free"
+
+
+def _loss(resolved: Resolved, values: _Values) -> Loss | None:
+    loss = resolved.model.loss
+    if loss is None:
+        return None
+    sizes = known_sizes(resolved)
+    producer = values.sources.get(("", "output"), ("", ""))[0]
+    return Loss(
+        shape=tuple(_product(sizes, factors) for factors in loss.logits),
+        layout=values.goes_on(producer, loss.logits),
+        vocab=next(i for i, factors in enumerate(loss.logits) if factors[0] == loss.vocab),
+    )
+
+
+def _pipeline(resolved: Resolved) -> PipelineUse | None:
+    table = resolved.spec.pipeline
+    if table is None:
+        return None
+    numbers = {key: getattr(table, key) for key in ("microbatches", "subsequences", "chunks", "split")}
+    return PipelineUse(
+        schedule=table.schedule.name.value,
+        **{key: word.value for key, word in numbers.items() if word is not None},
+    )
+
+
+def strategy_use(name: str, plugin: object, ops: str | None) -> StrategyUse:
+    """A strategy as plain data."""
+    fields = getattr(plugin, "__dataclass_fields__", {})
+    options = tuple((key, getattr(plugin, key)) for key in fields if key != "axis")
+    return StrategyUse(name=name, axis=str(getattr(plugin, "axis", "")), options=options, ops=ops)
+
+
+def local_numel(shape: tuple[int | None, ...], layout: Layout, mesh: Mesh) -> int | None:
+    """Elements of the fullest rank's part; None where a size is not known."""
+    total = 1
+    for size, axes in zip(shape, layout.dims, strict=True):
+        if size is None:
+            return None
+        total *= -(-size // mesh.product(axes))
+    return total

@@ -1,0 +1,93 @@
+"""`[expect]` and `[[check]]`: what a spec promises of its plan, held against the plan."""
+
+from __future__ import annotations
+
+from ..diagnostics import Bag, Diagnostic, Label
+from ..language.spec import Check, Written
+from .ir import Plan, Tensor, numel
+from .resolve import Resolved
+
+
+def promises(plan: Plan, resolved: Resolved, bag: Bag) -> None:
+    """Every promise of the spec, into the bag where the plan breaks it."""
+    _memory(plan, resolved, bag)
+    _sharded(plan, resolved, bag)
+    for check in resolved.spec.checks:
+        for finding in broken(check, plan):
+            bag.add(finding)
+
+
+def broken(check: Check, plan: Plan) -> list[Diagnostic]:
+    """The findings of one `[[check]]`; none when it holds."""
+    tensors = [tensor for tensor in plan.tensors if any(check.tensor.covers(n) for n in (tensor.fqn, *tensor.tied))]
+    found = []
+    for axis, word in check.expect.items():
+        wrong = [tensor for tensor in tensors if said(tensor, axis) != _wanted(word)]
+        if wrong:
+            found.append(_broken(check, word, axis, wrong))
+    return found
+
+
+def said(tensor: Tensor, axis: str) -> str:
+    """How an axis places a tensor: "R", "S(i)", or "stored S(0)" for a cut at rest only."""
+    if axis in tensor.stored:
+        return "stored S(0)"
+    return str(tensor.layout.placement(axis))
+
+
+def _wanted(word: Written[str]) -> str:
+    return "stored S(0)" if word.value == "stored" else word.value
+
+
+def _broken(check: Check, word: Written[str], axis: str, wrong: list[Tensor]) -> Diagnostic:
+    first = wrong[0]
+    more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+    return Diagnostic(
+        code="check-failed",
+        message=f"{check.name.value}: `{first.fqn}` is {said(first, axis)} on `{axis}`, not {word.value}{more}",
+        label=Label(span=word.span, text="expected here"),
+    )
+
+
+def _memory(plan: Plan, resolved: Resolved, bag: Bag) -> None:
+    promise = resolved.spec.expect.memory_per_rank
+    assert plan.state_bytes is not None
+    if promise is None or plan.state_bytes.total <= promise.value:
+        return
+    bag.add(
+        Diagnostic(
+            code="expect-failed",
+            message=f"the fullest rank keeps {plan.state_bytes.total} bytes of state, and {promise.value} are promised",
+            label=Label(span=promise.span),
+            notes=("parameters, gradients and optimizer at rest; activations are not counted",),
+        )
+    )
+
+
+def _sharded(plan: Plan, resolved: Resolved, bag: Bag) -> None:
+    promise = resolved.spec.expect.state_sharded
+    if promise is None:
+        return
+    share = sharded_share(plan)
+    if share < promise.value:
+        whole = [t.fqn for t in plan.tensors if t.kind == "parameter" and not _cut(t, plan)]
+        bag.add(
+            Diagnostic(
+                code="expect-failed",
+                message=f"{share:.3f} of the state is cut over some axis, and {promise.value} is promised",
+                label=Label(span=promise.span),
+                notes=(f"whole on every rank: {', '.join(whole[:3])}{', ...' if len(whole) > 3 else ''}",),
+            )
+        )
+
+
+def sharded_share(plan: Plan) -> float:
+    """Share of the parameters' elements that lie in tensors which some axis cuts, computing or at rest."""
+    parameters = [t for t in plan.tensors if t.kind == "parameter"]
+    total = sum(numel(t.shape) for t in parameters)
+    return sum(numel(t.shape) for t in parameters if _cut(t, plan)) / total if total else 1.0
+
+
+def _cut(tensor: Tensor, plan: Plan) -> bool:
+    axes = {axis for dim in tensor.dims for axis in dim.axes} | set(tensor.stored)
+    return any(plan.mesh.size(axis) > 1 for axis in axes)

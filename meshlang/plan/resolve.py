@@ -1,0 +1,373 @@
+"""Spec + Model -> Resolved: sizes known, and for each tensor dim the rule that decides it.
+
+Levels, weak to strong: card < strategies < `[place]` < `[within]` < `[at]`. The stronger level
+decides, per dimension name; inside a level two rules that disagree are a finding, never an order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ..card.model import Model
+from ..diagnostics import Bag
+from ..language.pattern import Pattern
+from ..language.spec import LEVELS, PlaceRule, Spec, Written
+from ..mesh import KNOWN_AXES, Mesh, MeshAxis
+from ..source import Span
+from . import findings
+from .ir import Origin, Precision, RunSizes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """The axes that cut a dimension, outer first, and the rule that said so; None is the card."""
+
+    axes: tuple[str, ...]
+    rule: PlaceRule | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resolved:
+    """A spec whose names and sizes are known.
+
+    `decide` answers for any fqn and dimension name; it never guesses: what nobody decided was a
+    finding before this object existed.
+    """
+
+    spec: Spec
+    model: Model
+    mesh: Mesh
+    sizes: RunSizes
+    precision: Precision
+    rules: Rules
+
+    def axes(self, fqn: str, name: str) -> tuple[str, ...]:
+        """The axes of size > 1 or not that cut `name` inside `fqn`."""
+        return self.rules.decide(fqn, name).axes
+
+    def origin(self, fqn: str, name: str) -> Origin:
+        """Who decided `name` inside `fqn`."""
+        rule = self.rules.decide(fqn, name).rule
+        return origin_of(rule.level, rule.span) if rule is not None else origin_of("card", self.model.span)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """All rules of a spec, asked by fqn and name; remembers which of them ever decided."""
+
+    rules: tuple[PlaceRule, ...]
+    whole: frozenset[str]
+    used: set[int] = field(default_factory=set)
+    _cover: dict[str, tuple[PlaceRule, ...]] = field(default_factory=dict)
+    _found: dict[tuple[str, str], Decision] = field(default_factory=dict)
+
+    def covering(self, fqn: str) -> tuple[PlaceRule, ...]:
+        """Rules that hold inside `fqn`, strong first."""
+        if fqn not in self._cover:
+            holding = [r for r in self.rules if r.pattern is None or r.pattern.covers(fqn)]
+            self._cover[fqn] = tuple(sorted(holding, key=lambda rule: -LEVELS.index(rule.level)))
+        return self._cover[fqn]
+
+    def candidates(self, fqn: str, name: str) -> tuple[PlaceRule, ...]:
+        """Rules of the strongest level that speaks of `name` inside `fqn`."""
+        speaking = [rule for rule in self.covering(fqn) if rule.name == name]
+        return tuple(rule for rule in speaking if rule.level == speaking[0].level)
+
+    def decide(self, fqn: str, name: str) -> Decision:
+        """The decision for `name` inside `fqn`; the card's "whole" when no rule speaks of it."""
+        key = (fqn, name)
+        if key not in self._found:
+            rules = self.candidates(fqn, name)
+            self.used.update(id(rule) for rule in rules)
+            axes = tuple(axis.value for axis in rules[0].axes) if rules else ()
+            self._found[key] = Decision(axes=axes, rule=rules[0] if rules else None)
+        return self._found[key]
+
+
+def origin_of(by: str, span: Span) -> Origin:
+    """Where a decision stands, as plain data."""
+    return Origin(by=by, file=span.source.name, line=span.line, column=span.column)
+
+
+def resolve_mesh(spec: Spec, ranks: int | None, bag: Bag) -> Mesh | None:
+    """The mesh with its "rest" axis filled in, axes in the order of `[topology]` or the default one."""
+    order = _order(spec, bag)
+    entries = {entry.name: entry for entry in spec.mesh}
+    asked = ranks if ranks is not None else _launch_ranks(spec)
+    sizes = _axis_sizes(spec, asked, bag)
+    if sizes is None or any(name not in order for name in entries):
+        return None
+    return Mesh(axes=tuple(MeshAxis(name=name, size=sizes[name]) for name in order if name in entries))
+
+
+def _launch_ranks(spec: Spec) -> int | None:
+    if spec.launch is None or spec.launch.ranks is None:
+        return None
+    return spec.launch.ranks.value
+
+
+def _order(spec: Spec, bag: Bag) -> tuple[str, ...]:
+    written = spec.topology.order
+    if written is None:
+        for entry in spec.mesh:
+            if entry.name not in KNOWN_AXES:
+                bag.add(findings.unordered_axis(entry, KNOWN_AXES))
+        return KNOWN_AXES
+    order = tuple(word.value for word in written)
+    names = [entry.name for entry in spec.mesh]
+    for word in written:
+        if word.value not in names and word.value not in KNOWN_AXES:
+            bag.add(findings.unknown_axis(word, names))
+    for entry in spec.mesh:
+        if entry.name not in order:
+            bag.add(findings.order_misses(entry, written))
+    return order
+
+
+def _axis_sizes(spec: Spec, ranks: int | None, bag: Bag) -> dict[str, int] | None:
+    rest = next((entry for entry in spec.mesh if entry.size is None), None)
+    fixed = {entry.name: entry.size for entry in spec.mesh if entry.size is not None}
+    known = 1
+    for size in fixed.values():
+        known *= size
+    if rest is None:
+        if ranks is not None and ranks != known:
+            bag.add(findings.ranks_differ(spec, known, ranks))
+            return None
+        return fixed
+    if ranks is None:
+        bag.add(findings.ranks_needed(rest))
+        return None
+    if ranks % known:
+        bag.add(findings.rest_uneven(rest, known, ranks))
+        return None
+    return {**fixed, rest.name: ranks // known}
+
+
+def resolve(spec: Spec, model: Model, ranks: int | None, bag: Bag) -> Resolved | None:
+    """The spec with sizes and names known, or None with all that cannot be in the bag."""
+    mesh = resolve_mesh(spec, ranks, bag)
+    rules = Rules(rules=spec.rules, whole=model.whole)
+    _check_names(spec, model, bag)
+    _check_axes(spec, bag)
+    if mesh is None or len(bag):
+        return None
+    resolved = Resolved(
+        spec=spec, model=model, mesh=mesh, sizes=_run_sizes(spec), precision=_precision(spec), rules=rules
+    )
+    for law in (_decided_once, _everything_decided, _nothing_idle, _outer_factor, _placed_alike):
+        law(resolved, bag)
+    if len(bag):
+        return None
+    for law in (_one_axis_once, _even, _axes_used):
+        law(resolved, bag)
+    return None if len(bag) else resolved
+
+
+def _run_sizes(spec: Spec) -> RunSizes:
+    def value(written: Written[int] | None) -> int | None:
+        return None if written is None else written.value
+
+    if spec.sizes is None:
+        return RunSizes()
+    accumulation = value(spec.sizes.accumulation) or 1
+    return RunSizes(batch=value(spec.sizes.batch), seq=value(spec.sizes.seq), accumulation=accumulation)
+
+
+def _precision(spec: Spec) -> Precision:
+    words = {"state": spec.precision.state, "compute": spec.precision.compute, "reduce": spec.precision.reduce}
+    return Precision(**{key: word.value for key, word in words.items() if word is not None})
+
+
+# Laws of names
+
+
+def _check_names(spec: Spec, model: Model, bag: Bag) -> None:
+    """Each rule speaks of a dimension that the model has, each pattern of a module that it has."""
+    for rule in spec.rules:
+        if rule.name not in model.names and not rule.preset:
+            bag.add(findings.unknown_dimension(rule, model))
+    for pattern, span in _patterns(spec):
+        if not any(pattern.covers(fqn) for fqn in model.modules):
+            bag.add(findings.no_match(pattern, span, model.modules))
+
+
+def _patterns(spec: Spec) -> Iterator[tuple[Pattern, Span]]:
+    seen: set[str] = set()
+    for rule in spec.rules:
+        if rule.pattern is not None and not rule.preset and rule.pattern.text not in seen:
+            seen.add(rule.pattern.text)
+            yield rule.pattern, rule.pattern_span or rule.key
+    for check in spec.checks:
+        yield check.tensor, check.tensor_span or check.span
+    if spec.store is not None:
+        for pattern in spec.store.exceptions:
+            yield pattern, spec.store.span
+
+
+def _check_axes(spec: Spec, bag: Bag) -> None:
+    """Each axis that is spoken of is an axis of the mesh."""
+    names = [entry.name for entry in spec.mesh]
+    words: list[Written[str]] = [axis for rule in spec.rules for axis in rule.axes]
+    words += spec.store.over if spec.store is not None else ()
+    words += spec.topology.inside_node
+    for word in words:
+        if word.value not in names:
+            bag.add(findings.unknown_axis(word, names))
+    for check in spec.checks:
+        for axis, word in check.expect.items():
+            if axis not in names:
+                bag.add(findings.unknown_axis(Written(value=axis, span=word.key, key=word.key), names))
+
+
+# Laws of decisions
+
+
+def _asked(resolved: Resolved) -> Iterator[tuple[str, str, bool]]:
+    """(fqn, name, outermost) for every dimension of every tensor and boundary."""
+    model = resolved.model
+    for tensor in model.tensors:
+        for factors in tensor.dims:
+            yield from ((tensor.fqn, name, name == factors[0]) for name in factors)
+    for boundary in model.boundaries:
+        for _, dims in boundary.ports():
+            for factors in dims:
+                yield from ((boundary.module, name, name == factors[0]) for name in factors)
+
+
+def _decided_once(resolved: Resolved, bag: Bag) -> None:
+    """Two rules of one level that cover the same dimension agree."""
+    for fqn, name, _ in set(_asked(resolved)):
+        first, *others = resolved.rules.candidates(fqn, name) or (None,)
+        for other in others:
+            if first is not None and _axes(other) != _axes(first):
+                bag.add(findings.conflict(first, other, _affected(resolved, first, other)))
+
+
+def _axes(rule: PlaceRule) -> tuple[str, ...]:
+    return tuple(axis.value for axis in rule.axes)
+
+
+def _affected(resolved: Resolved, *rules: PlaceRule) -> list[str]:
+    """Fqns where all these rules decide together."""
+    return [
+        fqn
+        for fqn, name, _ in dict.fromkeys(_asked(resolved))
+        if name == rules[0].name and all(rule in resolved.rules.candidates(fqn, name) for rule in rules)
+    ]
+
+
+def _everything_decided(resolved: Resolved, bag: Bag) -> None:
+    """Every dimension that could be cut is decided by a rule or by the card."""
+    silent: dict[str, list[str]] = {}
+    for fqn, name, outermost in dict.fromkeys(_asked(resolved)):
+        if outermost and not resolved.rules.candidates(fqn, name) and name not in resolved.rules.whole:
+            silent.setdefault(name, []).append(fqn)
+    for name, fqns in silent.items():
+        bag.add(findings.undecided(name, fqns, resolved))
+
+
+def _nothing_idle(resolved: Resolved, bag: Bag) -> None:
+    """Every rule decides something."""
+    for fqn, name, _ in _asked(resolved):
+        resolved.rules.decide(fqn, name)
+    for rule in resolved.spec.rules:
+        if id(rule) not in resolved.rules.used and not rule.preset:
+            bag.add(findings.decides_nothing(rule, resolved))
+
+
+def _outer_factor(resolved: Resolved, bag: Bag) -> None:
+    """Only the outermost factor of a dim is cut."""
+    for fqn, name, outermost in dict.fromkeys(_asked(resolved)):
+        decision = resolved.rules.decide(fqn, name)
+        if decision.axes and not outermost and decision.rule is not None:
+            bag.add(findings.inner_factor(decision.rule, fqn, resolved))
+
+
+def _placed_alike(resolved: Resolved, bag: Bag) -> None:
+    """Names that count the same things are placed alike, wherever either of them is."""
+    pairs = [(name, kin) for name, kin in resolved.model.same.items()]
+    for fqn, name, _ in dict.fromkeys(_asked(resolved)):
+        for one, other in pairs:
+            if name not in (one, other):
+                continue
+            a, b = resolved.rules.decide(fqn, one), resolved.rules.decide(fqn, other)
+            if a.axes != b.axes:
+                bag.add(findings.placed_apart(one, other, a.rule, b.rule, fqn, resolved))
+
+
+# Laws of cuts
+
+
+def _one_axis_once(resolved: Resolved, bag: Bag) -> None:
+    """One axis cuts at most one dimension of what a module computes over."""
+    for fqn, names in _spaces(resolved):
+        taken: dict[str, str] = {}
+        for name in names:
+            for axis in resolved.axes(fqn, name):
+                other = taken.setdefault(axis, name)
+                if resolved.model.kin(other) != resolved.model.kin(name):
+                    rules = resolved.rules.decide(fqn, other).rule, resolved.rules.decide(fqn, name).rule
+                    bag.add(findings.axis_cuts_twice(axis, (other, name), rules, fqn, resolved))
+
+
+def _spaces(resolved: Resolved) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Each module without modules inside, with the names of all that it computes over; and each tensor."""
+    model = resolved.model
+    inner = set(model.scopes.values())
+    for tensor in model.tensors:
+        yield tensor.fqn, _ordered(tensor.dims)
+    for boundary in model.boundaries:
+        if boundary.module not in inner:
+            dims = [d for _, port_dims in boundary.ports() for d in port_dims]
+            dims += [d for tensor in model.held.get(boundary.module, ()) for d in tensor.dims]
+            yield boundary.module, _ordered(dims)
+        elif boundary.module:  # what enters and leaves the whole model is laid out as its first and last module say
+            yield from ((boundary.module, _ordered(port_dims)) for _, port_dims in boundary.ports())
+
+
+def _ordered(dims: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for factors in dims for name in factors))
+
+
+def _even(resolved: Resolved, bag: Bag) -> None:
+    """Each cut is in equal parts, unless the spec allows otherwise for that name."""
+    allowed = {word.value for word in resolved.spec.uneven}
+    sizes = known_sizes(resolved)
+    for fqn, name, outermost in dict.fromkeys(_asked(resolved)):
+        axes = resolved.axes(fqn, name)
+        count = sizes.get(name)
+        parts = resolved.mesh.product(axes) * (resolved.sizes.accumulation if name == "batch" else 1)
+        if outermost and count is not None and count % parts and name not in allowed:
+            bag.add(findings.uneven_shard(name, count, axes, fqn, resolved))
+
+
+def known_sizes(resolved: Resolved) -> Mapping[str, int]:
+    """Sizes of the flavor, and those of the run that the spec gives."""
+    run = {"batch": resolved.sizes.batch, "seq": resolved.sizes.seq}
+    return {**resolved.model.sizes, **{name: size for name, size in run.items() if size is not None}}
+
+
+def _axes_used(resolved: Resolved, bag: Bag) -> None:
+    """Each axis of size > 1 cuts something, stores something, or is a strategy's or the pipeline's."""
+    spec = resolved.spec
+    used = {axis for fqn, name, _ in _asked(resolved) for axis in resolved.axes(fqn, name)}
+    used |= {axis for use in spec.strategies for axis in strategy_axes(use.plugin)}
+    used |= {"pp"} if spec.pipeline is not None else set()
+    stored = {word.value for word in spec.store.over} if spec.store is not None else set()
+    for entry in spec.mesh:
+        if resolved.mesh.size(entry.name) == 1 or entry.name in used:
+            continue
+        if entry.name in stored:
+            bag.add(findings.store_without_data(entry, resolved))
+        else:
+            bag.add(findings.unused_axis(entry, resolved))
+
+
+def strategy_axes(plugin: object) -> tuple[str, ...]:
+    """Axes that a strategy runs over: its field `axis`, when it has one."""
+    axis = getattr(plugin, "axis", None)
+    return (axis,) if isinstance(axis, str) else ()
+
+

@@ -1,0 +1,88 @@
+"""All that the author of a plugin imports: Strategy, Schedule, and the Context that they are asked in.
+
+A plugin is a frozen, keyword-only dataclass whose fields are the keys of its TOML table, and is
+found by an entry point of the group `meshlang.strategies` or `meshlang.schedules`. It knows no
+torch: its torch part is a module that `ops` names.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from .diagnostics import Diagnostic, Help, Label
+from .language.spec import PluginTable
+from .mesh import Mesh
+from .placement import Layout, Partial, Placement, Replicate, Shard
+from .plan.ir import Collective, Edge, PipelineUse, Plan, StrategyUse, Tensor, Unit
+
+__all__ = [
+    "Collective",
+    "Context",
+    "Diagnostic",
+    "Edge",
+    "Help",
+    "Label",
+    "Layout",
+    "Mesh",
+    "Partial",
+    "PipelineUse",
+    "Placement",
+    "Plan",
+    "Replicate",
+    "Schedule",
+    "Shard",
+    "Strategy",
+    "StrategyUse",
+    "Tensor",
+    "Unit",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """What a plugin is asked in: the plan so far, and where its table stands."""
+
+    plan: Plan
+    table: PluginTable
+
+    def finding(self, code: str, message: str, *, key: str | None = None, notes: Iterable[str] = ()) -> Diagnostic:
+        """A finding at the value of one of the table's keys, or at the table when `key` is not written."""
+        written = self.table.fields.get(key or "")
+        span = written.span if written is not None else self.table.name.span
+        return Diagnostic(code=code, message=message, label=Label(span=span), notes=tuple(notes))
+
+
+class Strategy(ABC):
+    """An algorithm over one mesh axis: rewrites a plan, purely.
+
+    Subclasses are frozen dataclasses with a field `axis`, and final.
+    """
+
+    axis: str
+    #: Import path of the torch part, or None when the plan's redistributions say it all.
+    ops: ClassVar[str | None] = None
+
+    @abstractmethod
+    def check(self, context: Context) -> Iterable[Diagnostic]:
+        """What stands against this strategy on this plan."""
+
+    @abstractmethod
+    def apply(self, plan: Plan) -> Plan:
+        """The plan with the strategy in it; equal in, equal out."""
+
+
+class Schedule(ABC):
+    """An order of forward and backward over the pipeline axis.
+
+    Subclasses are frozen dataclasses of the schedule's own keys, and final.
+    """
+
+    #: Import path of the torch part, or the name that torch knows the schedule by.
+    ops: ClassVar[str | None] = None
+
+    @abstractmethod
+    def check(self, context: Context) -> Iterable[Diagnostic]:
+        """What stands against this schedule on this plan."""
