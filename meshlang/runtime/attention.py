@@ -146,13 +146,14 @@ def _type_like(x: torch.Tensor, q_BNLH: torch.Tensor) -> None:
     spec = get_partition_spec(q_BNLH)
     if spec is not None:
         spec = spmd.PartitionSpec(*spec[: x.ndim])
-    spmd.assert_type(x, spmd.get_local_type(q_BNLH), spec)
+    spmd.assert_type(x, dict(spmd.get_local_type(q_BNLH)), spec)
 
 
 def _put(parent: Any, name: str | int | None, value: object) -> None:
-    if isinstance(parent, list):
-        parent[name] = value
-    elif parent is None:
+    """Set an item of a list or a field of a config."""
+    if name is None:
         raise TypeError("a FlexAttention.Config has no parent in which to replace it")
+    if isinstance(name, int):
+        parent[name] = value
     else:
-        setattr(parent, str(name), value)
+        setattr(parent, name, value)

@@ -150,6 +150,7 @@ class SumReduction:
     inner: Callable[..., nn.Module]
 
     def __call__(self, model: nn.Module, **options: Any) -> nn.Module:
+        """The model as the inner function makes it, summing over gloo."""
         model = self.inner(model, **options)
         force_sum_reduction(model)
         return model

@@ -1,9 +1,10 @@
 """Local text as packed training samples, the same samples for any number of ranks.
 
-The documents lie one after the other in one endless stream of (input, label) pairs: a
-document of n tokens gives n - 1 pairs, so that no label crosses into the next document,
-and after the last document comes the first again. Sample s is the pairs from s * T to
-(s + 1) * T, T tokens long. Nothing of this depends on ranks.
+Documents are dealt in turn to lanes. In a lane they lie one after the other in one endless
+stream of (input, label) pairs: a document of n tokens gives n - 1 pairs, so that no label
+crosses into the next document, and after the lane's last document comes its first again.
+Sample s is the s // lanes-th run of T pairs of lane s % lanes, so that neighbouring samples
+come from different documents. Nothing of this depends on ranks.
 
 Shapes: B batch, T tokens.
 """
@@ -25,9 +26,9 @@ from .files import digest, find_files
 class Sample:
     """One sequence: each tensor is (T,), int64."""
 
-    input_T: torch.Tensor
-    label_T: torch.Tensor
-    position_T: torch.Tensor
+    inputs: torch.Tensor
+    labels: torch.Tensor
+    positions: torch.Tensor
 
 
 class TokenStream:
@@ -57,7 +58,7 @@ class TokenStream:
             labels.append(tokens[offset + 1 : offset + taken + 1])
             positions.append(torch.arange(taken))
             place, missing = place + taken, missing - taken
-        return Sample(input_T=torch.cat(inputs), label_T=torch.cat(labels), position_T=torch.cat(positions))
+        return Sample(inputs=torch.cat(inputs), labels=torch.cat(labels), positions=torch.cat(positions))
 
     def _find(self, place: int) -> tuple[int, int]:
         """The document that holds a place, and the place's offset in it."""
@@ -100,6 +101,9 @@ class LocalTextDataLoader(BaseDataLoader):
         glob: tuple[str, ...] = ()
         """Shell patterns of file names or of paths below the folder; none means *.py, *.md, *.txt."""
 
+        lanes: int = 16
+        """How many documents are read side by side, where there are that many."""
+
     def __init__(
         self,
         config: Config,
@@ -113,9 +117,12 @@ class LocalTextDataLoader(BaseDataLoader):
     ) -> None:
         if config.dataset or config.dataset_path:
             raise ValueError("local text is found by `path` and `glob`; leave `dataset` and `dataset_path` unset")
+        if config.lanes < 1:
+            raise ValueError(f"lanes is {config.lanes}; at least one document must be read")
         files = find_files(config.path, tuple(config.glob))
         self._digest = digest(files)
-        self._stream = TokenStream(files, tokenizer)
+        self._lanes = min(config.lanes, len(files))
+        self._streams = [TokenStream(files[lane :: self._lanes], tokenizer) for lane in range(self._lanes)]
         self._ranks = dp_world_size
         self._rank = dp_rank
         self._length = seq_len
@@ -127,29 +134,33 @@ class LocalTextDataLoader(BaseDataLoader):
         while True:
             first = self._next + self._rank
             indices = range(first, first + self._batch * self._ranks, self._ranks)
-            samples = [self._stream.sample(index, self._length) for index in indices]
+            samples = [self._sample(index) for index in indices]
             self._next += self._batch * self._ranks
-            input_BT = torch.stack([sample.input_T for sample in samples])
-            position_BT = torch.stack([sample.position_T for sample in samples])
-            label_BT = torch.stack([sample.label_T for sample in samples])
+            input_BT = torch.stack([sample.inputs for sample in samples])
+            position_BT = torch.stack([sample.positions for sample in samples])
+            label_BT = torch.stack([sample.labels for sample in samples])
             yield {"input": input_BT, "positions": position_BT}, label_BT
 
     def state_dict(self) -> dict[str, Any]:
-        """The next sample's global index, its length, and which files it is counted in."""
-        return {"next_sample": self._next, "seq_len": self._length, "files": self._digest}
+        """The next sample's global index, and what decides which text an index means."""
+        return {"next_sample": self._next, "seq_len": self._length, "lanes": self._lanes, "files": self._digest}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on at the saved sample, with any number of ranks.
 
         Raises:
-            ValueError: the files or the sequence length differ from the saved run's.
+            ValueError: the files, the lanes or the sequence length differ from the saved run's.
         """
         if not state_dict:
             return
-        if state_dict["files"] != self._digest:
-            raise ValueError("the text files differ from those of the saved run: a sample index means other text here")
-        if state_dict["seq_len"] != self._length:
-            raise ValueError(
-                f"samples of {state_dict['seq_len']} tokens were saved, but this run's are of {self._length}"
-            )
+        here = self.state_dict()
+        for key, what in (("files", "text files"), ("lanes", "lanes"), ("seq_len", "sequence length")):
+            if state_dict[key] != here[key]:
+                raise ValueError(
+                    f"the saved run's {what} ({state_dict[key]}) differ from this run's ({here[key]}): "
+                    "a sample index means other text here"
+                )
         self._next = int(state_dict["next_sample"])
+
+    def _sample(self, index: int) -> Sample:
+        return self._streams[index % self._lanes].sample(index // self._lanes, self._length)

@@ -1,11 +1,11 @@
 """A tokenizer of bytes: no vocabulary file, every text, one id a byte.
 
-    0 to 255     the bytes of the text in UTF-8
-    256          begin of document
-    257          end of document
-    258          padding
-    259          mask, for models that denoise
-    260 to 263   free, so that the vocabulary divides by 8
+0 to 255     the bytes of the text in UTF-8
+256          begin of document
+257          end of document
+258          padding
+259          mask, for models that denoise
+260 to 263   free, so that the vocabulary divides by 8
 """
 
 from dataclasses import dataclass

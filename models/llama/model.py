@@ -99,9 +99,7 @@ def llama_config(sizes: Sizes) -> Llama.Config:
     return Llama.Config(
         dim=sizes.embed,
         vocab_size=sizes.vocab,
-        tok_embeddings=Embedding.Config(
-            num_embeddings=sizes.vocab, embedding_dim=sizes.embed, param_init=_normal(1.0)
-        ),
+        tok_embeddings=Embedding.Config(num_embeddings=sizes.vocab, embedding_dim=sizes.embed, param_init=_normal(1.0)),
         layers=[_block(sizes, layer) for layer in range(sizes.layers)],
         norm=_norm(sizes),
         lm_head=_linear(sizes.embed, sizes.vocab, std=sizes.embed**-0.5),

@@ -22,6 +22,7 @@ def debugmodel() -> Trainer.Config:
     config.dataloader = LocalTextDataLoader.Config()
     config.loss = CrossEntropyLoss.Config(global_vocab_size=decoder_vocab_size(config.model_spec))
     config.activation_checkpoint = None
+    config.checkpoint.initial_load_model_only = False
     config.validator.enable = False
     config.training.seq_len = 512
     config.training.local_batch_size = 4
