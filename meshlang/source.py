@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -13,7 +13,7 @@ class Source:
     """A text and the name a reader knows it by: a file's path, or a flag of the command line."""
 
     name: str
-    text: str
+    text: str = field(repr=False)
     #: Offset of the first U+FFFD that stands for bytes which are no UTF-8; None when all were.
     undecoded: int | None = None
 

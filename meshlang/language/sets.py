@@ -15,7 +15,7 @@ from .toml import Node, scan
 FLAG = "--set"
 
 _ITEM = re.compile(r"""\s*(?P<key>(?:"(?:[^"\\]|\\.)*"|'[^']*'|[^"'=])+)=[ \t]*(?P<value>.*?)\s*""", re.DOTALL)
-_BARE_WORD = re.compile(r"[A-Za-z_./][A-Za-z0-9_./:+*#-]*")
+_BARE_WORD = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./:+*#-]*")
 
 
 def read_sets(items: Sequence[str], bag: Bag) -> Node | None:

@@ -94,11 +94,15 @@ class PlaceRule:
 
 @dataclass(frozen=True, kw_only=True)
 class Store:
-    """`[store]`: parameters are also cut at rest, along dim 0, over these axes together."""
+    """`[store]`: parameters are also cut at rest, along dim 0, over these axes together.
+
+    `exception_spans` are the places of `exceptions`, one each.
+    """
 
     over: tuple[Written[str], ...]
     after_forward: Written[str] | None = None
     exceptions: tuple[Pattern, ...] = ()
+    exception_spans: tuple[Span, ...] = ()
     span: Span
     key: Span
 
