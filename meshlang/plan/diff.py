@@ -1,0 +1,177 @@
+"""What changes between two plans of one model, and how many bytes of state have to move."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..language.spec import DTYPE_BYTES
+from .ir import Collective, Plan, Tensor
+from .promises import said
+
+#: A rectangle of a tensor: for each dim the first row and the row past the last.
+Block = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Changed:
+    """A tensor that two plans keep in different parts.
+
+    moved: bytes of state (parameter and two moments) that its ranks must fetch, over all ranks;
+    most: of these the most that one rank fetches.
+    """
+
+    fqn: str
+    before: str
+    after: str
+    moved: int
+    most: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """Everything that differs; empty tuples where nothing does."""
+
+    mesh: tuple[str, ...]
+    tensors: tuple[Changed, ...]
+    only_before: tuple[str, ...]
+    only_after: tuple[str, ...]
+    collectives: tuple[str, ...]
+    state: tuple[str, ...]
+
+    @property
+    def empty(self) -> bool:
+        """True for two plans that are alike."""
+        return not any((self.mesh, self.tensors, self.only_before, self.only_after, self.collectives, self.state))
+
+
+def diff(before: Plan, after: Plan) -> Difference:
+    """What is different in `after`."""
+    old, new = before.by_fqn, after.by_fqn
+    return Difference(
+        mesh=tuple(_mesh(before, after)),
+        tensors=tuple(_tensors(before, after)),
+        only_before=tuple(fqn for fqn in old if fqn not in new),
+        only_after=tuple(fqn for fqn in new if fqn not in old),
+        collectives=tuple(_collectives(before, after)),
+        state=tuple(_state(before, after)),
+    )
+
+
+def _mesh(before: Plan, after: Plan) -> Iterator[str]:
+    if before.model != after.model:
+        yield f"model {before.model} -> {after.model}"
+    if before.ranks != after.ranks:
+        yield f"ranks {before.ranks} -> {after.ranks}"
+    names = dict.fromkeys((*before.mesh.names, *after.mesh.names))
+    for name in names:
+        if before.mesh.size(name) != after.mesh.size(name):
+            yield f"{name} {before.mesh.size(name)} -> {after.mesh.size(name)}"
+    if before.sizes != after.sizes:
+        yield f"sizes {before.sizes.batch} x {before.sizes.seq} -> {after.sizes.batch} x {after.sizes.seq}"
+
+
+def _tensors(before: Plan, after: Plan) -> Iterator[Changed]:
+    known: dict[tuple[object, ...], tuple[int, int]] = {}
+    for fqn, new in after.by_fqn.items():
+        old = before.by_fqn.get(fqn)
+        if old is None or fqn != new.fqn or new.kind != "parameter":
+            continue
+        key = (old.shape, _cut(old), old.stored, new.shape, _cut(new), new.stored)
+        if key not in known:
+            known[key] = _moved(old, new, before, after)
+        moved, most = known[key]
+        texts = _text(old, before), _text(new, after)
+        if moved or texts[0] != texts[1]:
+            yield Changed(fqn=fqn, before=texts[0], after=texts[1], moved=moved, most=most)
+
+
+def _cut(tensor: Tensor) -> tuple[tuple[str, ...], ...]:
+    return tuple(dim.axes for dim in tensor.dims)
+
+
+def _text(tensor: Tensor, plan: Plan) -> str:
+    axes = [axis for axis in plan.mesh.names if plan.mesh.size(axis) > 1]
+    return ", ".join(f"{axis} {said(tensor, axis)}" for axis in axes) or "one rank"
+
+
+def block(tensor: Tensor, plan: Plan, rank: int) -> Block:
+    """The rectangle of a tensor that a rank keeps at rest."""
+    coordinate = plan.mesh.coordinate(rank)
+    ranges = []
+    for index, dim in enumerate(tensor.dims):
+        row = dim.size // dim.units
+        start, stop = 0, dim.units
+        for axis in dim.axes:
+            start, stop = _part(start, stop, plan.mesh.size(axis), coordinate[axis])
+        start, stop = start * row, stop * row
+        if index == 0 and tensor.stored:
+            position = 0
+            for axis in tensor.stored:
+                position = position * plan.mesh.size(axis) + coordinate[axis]
+            start, stop = _part(start, stop, plan.mesh.product(tensor.stored), position)
+        ranges.append((start, stop))
+    return tuple(ranges)
+
+
+def _part(start: int, stop: int, parts: int, index: int) -> tuple[int, int]:
+    step = -(-(stop - start) // parts)
+    return min(stop, start + step * index), min(stop, start + step * (index + 1))
+
+
+def _moved(old: Tensor, new: Tensor, before: Plan, after: Plan) -> tuple[int, int]:
+    """(bytes over all ranks, most of one rank) of the new parts that are not in the rank's old part."""
+    width = 3 * DTYPE_BYTES[after.precision.state]
+    total = most = 0
+    for rank in range(after.ranks):
+        have = block(old, before, rank) if rank < before.ranks else None
+        want = block(new, after, rank)
+        fetch = (_volume(want) - (_overlap(have, want) if have is not None else 0)) * width
+        total, most = total + fetch, max(most, fetch)
+    return total, most
+
+
+def _volume(ranges: Block) -> int:
+    size = 1
+    for start, stop in ranges:
+        size *= max(0, stop - start)
+    return size
+
+
+def _overlap(one: Block, other: Block) -> int:
+    return _volume(tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(one, other, strict=True)))
+
+
+def _collectives(before: Plan, after: Plan) -> Iterator[str]:
+    def table(plan: Plan) -> dict[tuple[str, ...], tuple[int, int | None]]:
+        return {(c.pass_, c.kind, c.axis, c.where, str(i)): (c.count, c.bytes) for i, c in _numbered(plan)}
+
+    old, new = table(before), table(after)
+    for key in dict.fromkeys((*old, *new)):
+        if old.get(key) != new.get(key):
+            pass_, kind, axis, where, _ = key
+            yield f"{pass_} {kind} over {axis} at {where}: {_calls(old.get(key))} -> {_calls(new.get(key))}"
+
+
+def _numbered(plan: Plan) -> Iterator[tuple[int, Collective]]:
+    seen: dict[tuple[str, ...], int] = {}
+    for call in plan.collectives:
+        key = (call.pass_, call.kind, call.axis, call.where)
+        seen[key] = seen.get(key, -1) + 1
+        yield seen[key], call
+
+
+def _calls(entry: tuple[int, int | None] | None) -> str:
+    if entry is None:
+        return "none"
+    count, size = entry
+    return f"{count} of {'?' if size is None else size} bytes"
+
+
+def _state(before: Plan, after: Plan) -> Iterator[str]:
+    assert before.state_bytes is not None
+    assert after.state_bytes is not None
+    for key in ("parameters", "gradients", "optimizer", "total"):
+        old, new = getattr(before.state_bytes, key), getattr(after.state_bytes, key)
+        if old != new:
+            yield f"{key} {old} -> {new} bytes on the fullest rank"

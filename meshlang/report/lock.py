@@ -1,0 +1,53 @@
+"""A plan as a golden file that people review: TOML, one line a fact, equal layers told once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from ..plan.fold import fold
+from ..plan.ir import Plan
+from ..plan.promises import said
+from .plan import grouped
+from .tables import shape_text
+
+_NOTE = "# Written by `meshlang plan --lock`; `--update` writes it anew. Review it as you review code."
+
+
+def lock_text(plan: Plan) -> str:
+    """The golden file of a plan."""
+    assert plan.state_bytes is not None
+    lines = [_NOTE, "lock = 1", f"model = {json.dumps(plan.model)}", f"ranks = {plan.ranks}", "", "[mesh]"]
+    lines += [f"{axis.name} = {axis.size}" for axis in plan.mesh.axes]
+    lines += ["", "[tensors]", *_sorted(_tensors(plan))]
+    lines += ["", "[collectives]", *_sorted(_collectives(plan))]
+    state = plan.state_bytes
+    lines += ["", "[state_bytes]", f"parameters = {state.parameters}", f"gradients = {state.gradients}"]
+    lines += [f"optimizer = {state.optimizer}", f"total = {state.total}"]
+    return "\n".join(lines) + "\n"
+
+
+def _sorted(pairs: Iterable[tuple[str, str]]) -> list[str]:
+    return [f"{json.dumps(key)} = {json.dumps(value)}" for key, value in sorted(pairs)]
+
+
+def _tensors(plan: Plan) -> Iterable[tuple[str, str]]:
+    names = [tensor.fqn for tensor in plan.tensors]
+    origin = plan.mesh.coordinate(0)
+    for group in grouped(plan.tensors, lambda t: (t.shape, tuple((d.text, d.axes) for d in t.dims), t.stored, t.grad)):
+        first = group[0]
+        placed = ", ".join(f"{axis} {said(first, axis)}" for axis in plan.mesh.names)
+        local = first.local_shape(plan.mesh, origin)
+        grad = f"; gradient summed over {', '.join(first.grad)}" if first.grad else ""
+        dims = " ".join(dim.text for dim in first.dims)
+        value = f"{dims}: {shape_text(first.shape)} -> {shape_text(local)}; {placed}{grad}"
+        yield ", ".join(fold([t.fqn for t in group], names)), value
+
+
+def _collectives(plan: Plan) -> Iterable[tuple[str, str]]:
+    rows: dict[str, list[str]] = {}
+    for call in plan.collectives:
+        size = "?" if call.bytes is None else str(call.bytes)
+        key = f"{call.pass_} {call.kind} over {call.axis}: {call.where}"
+        rows.setdefault(key, []).append(f"{call.count} of {size} bytes")
+    return ((key, " + ".join(values)) for key, values in rows.items())
