@@ -54,7 +54,7 @@ class Files:
             return None
         root = self.layers[0][0]
         for depth in sorted(self.layers)[1:]:
-            root = over(root, self._layer(self.layers[depth]))
+            root = replace(over(root, self._layer(self.layers[depth])), span=root.span)
         return root
 
     def _layer(self, nodes: list[Node]) -> Node:

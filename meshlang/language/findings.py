@@ -61,6 +61,8 @@ def _converted(shape: Shape, node: Node) -> tuple[Help, ...]:
         return (offer("write a number, without quotes", node.span, node.value),)
     if kind in ("Whole", "AxisSize") and isinstance(node.value, float) and node.value.is_integer():
         return (offer("write a whole number", node.span, str(int(node.value))),)
+    if kind == "Rows" and isinstance(node.value, dict) and node.span.text.startswith("["):
+        return (offer("write two brackets", node.span, f"[{node.span.text}]"),)
     if kind == "Truth" and node.value in ("true", "false"):
         return (offer("write it without quotes", node.span, node.value),)
     if kind == "Bytes" and type(node.value) is int:

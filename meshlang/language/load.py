@@ -8,7 +8,7 @@ value replaces a farther one; arrays are values. Two files of one depth may not 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..diagnostics import Bag, Diagnostic, Edit, Help, Label
 from ..near import near
@@ -64,8 +64,9 @@ def load_document(
         machine = _machine(over(given, root), on, bag)
         if machine is None:
             return None
-        root = over(machine, root)
-    return Document(source=files.sources[0], root=over(given, root), sources=tuple(files.sources), on=on)
+        root = replace(over(machine, root), span=root.span, key=None)
+    root = replace(over(given, root), span=root.span)
+    return Document(source=files.sources[0], root=root, sources=tuple(files.sources), on=on)
 
 
 def machines(root: Node) -> dict[str, Node]:

@@ -9,13 +9,16 @@ from .toml import Node
 
 
 def over(upper: Node, lower: Node) -> Node:
-    """Tables merge deeply; where both have a value that is no table, the upper's is kept."""
+    """Tables merge deeply; where both have a value that is no table, the upper's is kept.
+
+    A table that both have stands where its header or its braces are, the upper's first.
+    """
     if not (isinstance(upper.value, dict) and isinstance(lower.value, dict)):
         return upper
     inner = dict(lower.value)
     for name, node in upper.value.items():
         inner[name] = over(node, inner[name]) if name in inner else node
-    return replace(upper, value=inner) if upper.value else replace(lower, value=inner)
+    return replace(upper if upper.span.text[:1] in ("[", "{") else lower, value=inner)
 
 
 def beside(first: Node, second: Node, bag: Bag, *, where: str, path: tuple[str, ...] = ()) -> Node:

@@ -45,6 +45,19 @@ def load(registry: Registry, name: str) -> Loaded:
     return Loaded(name=name, plugin=plugin, table=Table(keys=keys))
 
 
+def joined(shared: Table, own: Table) -> Table:
+    """The keys of `[pipeline]`: those of every schedule, and one schedule's own.
+
+    A shared key that is a field of the schedule too is required when the field is.
+    """
+    both = {
+        name: dataclasses.replace(key, required=key.required or own.keys[name].required)
+        for name, key in shared.keys.items()
+        if name in own.keys
+    }
+    return Table(keys={**shared.keys, **own.keys, **both})
+
+
 def build(loaded: Loaded, values: Mapping[str, Any]) -> Any:
     """The plugin with its fields set; an optional field that is not written is None.
 

@@ -12,7 +12,7 @@ from ..near import near
 from ..registry import PluginError, Plugins, Registry
 from . import leaves
 from .findings import empty_table, missing_key, offer, place, plugin_broken, unknown_key, unknown_plugin, wrong_type
-from .plugins import Loaded, RefusedError, build, load
+from .plugins import Loaded, RefusedError, build, joined, load
 from .shape import (
     Anything,
     Axes,
@@ -134,7 +134,10 @@ class Reader:
             spelled |= {meant} if meant else set()
             self.bag.add(unknown_key(_where(name), key, inner, tuple(shape.keys), meant))
         for key, what in missing.items():
-            if key not in spelled:
+            meant = near(key, node.value.keys() - shape.keys.keys()) if shape.free else None
+            if meant is not None:
+                self.bag.add(unknown_key(_where(name), meant, node.value[meant], tuple(shape.keys), key))
+            elif key not in spelled:
                 fix = Edit(span=node.span.source.span(0, 0), text="meshlang = 1\n") if key == "meshlang" else None
                 self.bag.add(missing_key(_where(name), key, what.says, node, fix))
 
@@ -193,12 +196,10 @@ class Reader:
             judged = {key: each for key, each in node.value.items() if key in shared or near(key, shared)}
             return self.table(shape.shared, replace(node, value=judged), name)
         before = len(self.bag)
-        own = loaded.table.keys
-        both = {key: replace(shared[key], required=own[key].required) for key in own.keys() & shared.keys()}
-        values = self.table(Table(keys={**shared, **own, **both}), node, name)
+        values = self.table(joined(shape.shared, loaded.table), node, name)
         if values is None or len(self.bag) > before:
             return None
-        fields = {key: value for key, value in values.items() if key in own}
+        fields = {key: value for key, value in values.items() if key in loaded.table.keys}
         made = self._plugin(loaded, word.written, fields, node)
         return None if made is None else {**values, "schedule": Taken(value=made, node=word.node)}
 

@@ -8,7 +8,7 @@ from typing import Any
 from ..registry import PluginError, Plugins, Registry
 from .files import VERSION, presets
 from .leaves import UNITS
-from .plugins import load
+from .plugins import joined, load
 from .shape import (
     Anything,
     Axes,
@@ -121,15 +121,11 @@ class _Schema:
         found["allOf"] = [
             {
                 "if": {"properties": {"schedule": {"const": name}}, "required": ["schedule"]},
-                "then": self.table(_joined(shared, table)),
+                "then": self.table(joined(shared, table)),
             }
             for name, table in installed.items()
         ]
         return found
-
-
-def _joined(shared: Table, own: Table) -> Table:
-    return Table(keys={**own.keys, **shared.keys})
 
 
 def _tables(registry: Registry) -> Iterable[tuple[str, Table]]:
