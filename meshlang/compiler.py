@@ -74,9 +74,7 @@ def load(request: Request) -> Spec:
         SpecError: with all findings of the first step that has any.
     """
     bag = Bag()
-    document = load_document(
-        request.source, sets=request.sets, on=request.on, overlay=request.overlay, bag=bag
-    )
+    document = load_document(request.source, sets=request.sets, on=request.on, overlay=request.overlay, bag=bag)
     bag.check()
     assert document is not None
     spec = read(document, bag, request.plugins)

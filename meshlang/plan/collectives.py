@@ -187,9 +187,7 @@ def _padded(plan: Plan, tensor: Tensor, parts: int) -> int:
 
 
 def _gradient(kind: Kind, axis: str, where: str, size: int, plan: Plan) -> Collective:
-    return Collective(
-        kind=kind, axis=axis, where=where, pass_="backward", bytes=size, count=plan.sizes.accumulation
-    )
+    return Collective(kind=kind, axis=axis, where=where, pass_="backward", bytes=size, count=plan.sizes.accumulation)
 
 
 def state_bytes(plan: Plan) -> StateBytes:

@@ -91,7 +91,11 @@ def _text(factors: tuple[str, ...]) -> str:
 
 
 def _layout(layout: Layout) -> dict[str, Any]:
-    return {"cuts": [list(axes) for axes in layout.dims], "partial": list(layout.partial), "gradient": list(layout.grad)}
+    return {
+        "cuts": [list(axes) for axes in layout.dims],
+        "partial": list(layout.partial),
+        "gradient": list(layout.grad),
+    }
 
 
 def _collective(call: Collective) -> dict[str, Any]:
@@ -132,8 +136,12 @@ def from_data(data: dict[str, Any]) -> Plan:
         units=tuple(_read_unit(item) for item in data["units"]),
         collectives=tuple(_read_collective(item) for item in data["collectives"]),
         state_bytes=None if state is None else StateBytes(**{k: v for k, v in state.items() if k != "total"}),
-        loss=None if loss is None else Loss(shape=tuple(loss["shape"]), layout=_read_layout(loss["layout"]), vocab=loss["vocab"]),
-        strategies=tuple(StrategyUse(**{**item, "options": tuple(item["options"].items())}) for item in data["strategies"]),
+        loss=None
+        if loss is None
+        else Loss(shape=tuple(loss["shape"]), layout=_read_layout(loss["layout"]), vocab=loss["vocab"]),
+        strategies=tuple(
+            StrategyUse(**{**item, "options": tuple(item["options"].items())}) for item in data["strategies"]
+        ),
         pipeline=None if data["pipeline"] is None else _read_pipeline(data["pipeline"]),
     )
 
@@ -172,9 +180,7 @@ def _read_layout(item: dict[str, Any]) -> Layout:
 
 
 def _read_unit(item: dict[str, Any]) -> Unit:
-    return Unit(
-        modules=tuple(item["modules"]), tensors=tuple(item["tensors"]), after_forward=item["after_forward"]
-    )
+    return Unit(modules=tuple(item["modules"]), tensors=tuple(item["tensors"]), after_forward=item["after_forward"])
 
 
 def _read_collective(item: dict[str, Any]) -> Collective:

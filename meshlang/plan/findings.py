@@ -271,7 +271,9 @@ def _gather_within(axis: str, name: str, module: str, resolved: Resolved) -> Hel
     from .fold import template
 
     left = [a for a in resolved.axes(module, name) if a != axis]
-    value = '"whole"' if not left else f'"{left[0]}"' if len(left) == 1 else "[" + ", ".join(f'"{a}"' for a in left) + "]"
+    value = (
+        '"whole"' if not left else f'"{left[0]}"' if len(left) == 1 else "[" + ", ".join(f'"{a}"' for a in left) + "]"
+    )
     source = resolved.spec.source
     end = len(source.text)
     table = f'[within."{template(module)}"] {name} = {value}'

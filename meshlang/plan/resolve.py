@@ -369,5 +369,3 @@ def strategy_axes(plugin: object) -> tuple[str, ...]:
     """Axes that a strategy runs over: its field `axis`, when it has one."""
     axis = getattr(plugin, "axis", None)
     return (axis,) if isinstance(axis, str) else ()
-
-

@@ -74,5 +74,3 @@ def store_is_free(plan: Plan, resolved: Resolved, bag: Bag) -> None:
         cut = [t.fqn for t in plan.tensors if word.value in t.stored and any(word.value in d.axes for d in t.dims)]
         if cut:
             bag.add(findings.store_cuts(word, cut, resolved))
-
-

@@ -11,7 +11,9 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: frozen
     widths = [max(len(row[i]) for row in grid) for i in range(len(header))]
     lines = []
     for row in grid:
-        cells = [cell.rjust(w) if i in right else cell.ljust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))]
+        cells = [
+            cell.rjust(w) if i in right else cell.ljust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+        ]
         lines.append("  " + "  ".join(cells).rstrip())
     return lines
 
