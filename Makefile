@@ -1,0 +1,33 @@
+# Everything runs with the python that is active; nothing is installed here.
+PYTHON ?= python
+CODE   := meshlang strategies models tests benchmarks
+
+.DEFAULT_GOAL := help
+.PHONY: help check format-check lint types test format parity bench mutation
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+check: format-check lint types test  ## all that a change has to pass
+
+format-check:  ## is every file formatted
+	$(PYTHON) -m ruff format --check $(CODE)
+
+lint:  ## ruff's rules
+	$(PYTHON) -m ruff check $(CODE)
+
+types:  ## pyright
+	$(PYTHON) -m pyright
+
+test:  ## pytest, the default set
+	$(PYTHON) -m pytest
+
+format:  ## format every file, and mend what ruff can mend
+	$(PYTHON) -m ruff format $(CODE)
+	$(PYTHON) -m ruff check --fix $(CODE)
+
+parity:  ## every case that trains on real processes over gloo
+	$(PYTHON) -m pytest -m gloo
+
+bench:  ## how long checking and planning take, as whole processes
+	$(PYTHON) benchmarks/plan.py
