@@ -1,0 +1,112 @@
+"""torchtitan's flags, as `launch` hands them on: those that a spec decides may not say otherwise."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..diagnostics import Bag, Diagnostic, Label
+from ..language.spec import Spec, Written
+from ..source import Source, Span
+from .ir import Plan
+from .launchable import parts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flag:
+    """One `--section.key value` as given; `value` is None for a bare flag."""
+
+    name: str
+    value: str | None
+    span: Span
+
+
+def override_flags(overrides: Mapping[str, Written[Any]]) -> tuple[str, ...]:
+    """`[launch] set` as torchtitan's flags: `{"training.steps": 10}` -> `--training.steps 10`."""
+    found: list[str] = []
+    for key, written in overrides.items():
+        value = written.value
+        if isinstance(value, bool):
+            head, _, last = key.rpartition(".")
+            found.append(f"--{key}" if value else f"--{head}.no-{last}")
+            continue
+        words = value if isinstance(value, (list, tuple)) else (value,)
+        found += [f"--{key}", *map(str, words)]
+    return tuple(found)
+
+
+def read_flags(flags: Sequence[str]) -> tuple[Flag, ...]:
+    """The flags of a command line, with the place of each in it."""
+    source = Source(name="flags", text=shlex.join(flags))
+    found, place = [], 0
+    for index, word in enumerate(flags):
+        text = shlex.quote(word)
+        span = source.span(place, place + len(text))
+        place += len(text) + 1
+        if not word.startswith("--"):
+            continue
+        name, equals, value = word[2:].partition("=")
+        following = flags[index + 1] if index + 1 < len(flags) else None
+        bare = following is None or following.startswith("--")
+        given = value if equals else None if bare else following
+        found.append(Flag(name=name.replace("-", "_"), value=given, span=span))
+    return tuple(found)
+
+
+def decided(plan: Plan, spec: Spec) -> dict[str, tuple[str, Span]]:
+    """torchtitan's keys that the spec decides -> (value, where the spec says it)."""
+    mesh = spec.mesh_span
+    sizes = {name: plan.mesh.product(axes) for name, axes in parts(plan).items()}
+    found = {key: (str(sizes[axis]), mesh) for key, axis in _DEGREES.items()}
+    found["parallelism.spmd_backend"] = ("spmd_types", mesh)
+    found |= {key: (str(written.value), written.span) for key, written in _run(spec)}
+    if plan.sizes.batch is not None and spec.sizes is not None and spec.sizes.batch is not None:
+        local = plan.sizes.batch // (sizes["dp_replicate"] * sizes["dp_shard"] * plan.sizes.accumulation)
+        found["training.local_batch_size"] = (str(local), spec.sizes.batch.span)
+    return found
+
+
+_DEGREES = {
+    "parallelism.data_parallel_replicate_degree": "dp_replicate",
+    "parallelism.data_parallel_shard_degree": "dp_shard",
+    "parallelism.context_parallel_degree": "cp",
+    "parallelism.tensor_parallel_degree": "tp",
+    "parallelism.pipeline_parallel_degree": "pp",
+}
+
+
+def _run(spec: Spec) -> Iterator[tuple[str, Written[Any]]]:
+    pairs = {
+        "training.dtype": spec.precision.state,
+        "training.mixed_precision_param": spec.precision.compute,
+        "training.mixed_precision_reduce": spec.precision.reduce,
+    }
+    if spec.sizes is not None:
+        pairs |= {"training.global_batch_size": spec.sizes.batch, "training.seq_len": spec.sizes.seq}
+    return ((key, written) for key, written in pairs.items() if written is not None)
+
+
+def flags_agree(flags: Sequence[str], plan: Plan, spec: Spec, bag: Bag) -> None:
+    """A flag that says otherwise than the spec is a finding that shows both."""
+    known = decided(plan, spec)
+    given = [*read_flags(flags), *_written(spec)]
+    for flag in given:
+        if flag.name not in known or flag.value == known[flag.name][0]:
+            continue
+        value, span = known[flag.name]
+        bag.add(
+            Diagnostic(
+                code="flag-disagrees",
+                message=f"`{flag.name}` = {flag.value} is asked for, and the spec makes it {value}",
+                label=Label(span=flag.span),
+                labels=(Label(span=span, text=f"{flag.name} = {value} follows from here"),),
+                notes=("change the spec, or drop the flag",),
+            )
+        )
+
+
+def _written(spec: Spec) -> Iterator[Flag]:
+    for key, written in (spec.launch.overrides if spec.launch is not None else {}).items():
+        yield Flag(name=key.replace("-", "_"), value=str(written.value), span=written.span)

@@ -1,0 +1,26 @@
+"""One rank of a launch: the device first, then torchtitan's own entry point."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def main() -> None:
+    """Run torchtitan's `main` on the job of this launch, with the flags of this command line."""
+    from torchtitan.tools.logging import init_logger
+
+    from .device import one_thread_a_rank, prepare
+    from .recipe import JOB, Job
+
+    init_logger()
+    if prepare(Job.read(os.environ[JOB]).device) == "cpu":
+        one_thread_a_rank()
+    from torchtitan.train import main as train
+
+    sys.argv = [sys.argv[0], "--module", "meshlang.runtime.recipe", "--config", "planned", *sys.argv[1:]]
+    train()
+
+
+if __name__ == "__main__":
+    main()
