@@ -39,14 +39,18 @@ class Issued:
     module: str
 
 
+Counts = Counter[tuple[Kind, str, Pass, int]]
+"""Calls by kind, axis, pass and bytes."""
+
+
 @dataclass(kw_only=True)
 class Issues:
     """The collectives recorded so far, in order; reads like a list."""
 
     calls: list[Issued] = field(default_factory=list)
 
-    def counts(self) -> Counter[tuple[Kind, str, Pass, int]]:
-        """Calls by kind, axis, pass and bytes, to be held against a plan's list."""
+    def counts(self) -> Counts:
+        """The calls, to be held against a plan's list."""
         return Counter((call.kind, call.axis, call.pass_, call.bytes) for call in self.calls)
 
 

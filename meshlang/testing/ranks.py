@@ -208,8 +208,10 @@ def _fork(request: _Request, index: int) -> bytes:
 
 
 def _answer(request: _Request, index: int) -> bytes:
+    import torch
     import torch.distributed as dist
 
+    torch.set_num_threads(1)  # also renews torch's thread pool, which a fork leaves without threads
     try:
         dist.init_process_group(
             "gloo",

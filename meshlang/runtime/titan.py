@@ -1,0 +1,105 @@
+"""A plan laid over a torchtitan config."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+from torchtitan.components.loss import BaseLoss
+from torchtitan.config import ParallelismConfig, TrainingConfig
+from torchtitan.trainer import Trainer
+
+from ..lowering.errors import LoweringError
+from ..plan.ir import Plan
+from ..plan.launchable import parts
+from .parallel import degrees, parallelize_fn
+
+
+def apply(config: Trainer.Config, plan: Plan) -> Trainer.Config:
+    """The config with the plan in it: degrees, sizes, element types and the parallelize function.
+
+    What the plan does not speak of stays as it is. The given config is left alone, but for
+    what it shares with the new one. torchtitan's own checks of the config run again.
+
+    Raises:
+        LoweringError: the config has no model, or the batch does not divide over the ranks.
+    """
+    if config.model_spec is None:
+        raise LoweringError(["the recipe has no model spec"])
+    return replace(
+        config,
+        model_spec=replace(config.model_spec, parallelize_fn=parallelize_fn(plan)),
+        parallelism=parallelism(config.parallelism, plan),
+        training=training(config.training, plan),
+        loss=loss(config.loss, plan),
+    )
+
+
+def parallelism(config: ParallelismConfig, plan: Plan) -> ParallelismConfig:
+    """Degrees of the plan's mesh, under the backend that plans are lowered to."""
+    degree = degrees(plan)
+    return replace(
+        config,
+        data_parallel_replicate_degree=degree["dp_replicate"],
+        data_parallel_shard_degree=degree["dp_shard"],
+        context_parallel_degree=degree["cp"],
+        tensor_parallel_degree=degree["tp"],
+        pipeline_parallel_degree=degree["pp"],
+        expert_parallel_degree=1,
+        enable_sequence_parallel=cuts_sequence(plan),
+        fsdp_reshard_after_forward=reshard(plan),
+        spmd_backend="spmd_types",
+    )
+
+
+def cuts_sequence(plan: Plan) -> bool:
+    """Whether a tensor axis cuts the sequence of some value between modules."""
+    tensor = set(parts(plan)["tp"])
+    return any(
+        tensor & set(axes)
+        for edge in plan.edges
+        for names, axes in zip(edge.names, edge.dst.dims, strict=True)
+        if names[0] == "seq"
+    )
+
+
+def reshard(plan: Plan) -> Any:
+    """torchtitan's word for when units are freed; the plan's units themselves say more."""
+    after = {unit.after_forward for unit in plan.units}
+    if after == {"free"}:
+        return "always"
+    return "never" if after == {"keep"} else "default"
+
+
+def training(config: TrainingConfig, plan: Plan) -> TrainingConfig:
+    """Sizes of the run where the plan has them, and its element types."""
+    precision = plan.precision
+    config = replace(
+        config,
+        dtype=precision.state,  # type: ignore[arg-type]
+        mixed_precision_param=precision.compute,  # type: ignore[arg-type]
+        mixed_precision_reduce=precision.reduce,  # type: ignore[arg-type]
+    )
+    if plan.sizes.seq is not None:
+        config = replace(config, seq_len=plan.sizes.seq)
+    if plan.sizes.batch is not None:
+        config = replace(config, global_batch_size=plan.sizes.batch, local_batch_size=local_batch(plan))
+    return config
+
+
+def local_batch(plan: Plan) -> int:
+    """Sequences of one rank in one forward."""
+    assert plan.sizes.batch is not None
+    degree = degrees(plan)
+    shares = degree["dp_replicate"] * degree["dp_shard"] * plan.sizes.accumulation
+    if plan.sizes.batch % shares:
+        raise LoweringError([f"a batch of {plan.sizes.batch} does not divide into {shares} equal shares"])
+    return plan.sizes.batch // shares
+
+
+def loss(config: BaseLoss.Config, plan: Plan) -> BaseLoss.Config:
+    """The loss told the whole vocabulary's size, which it cannot see in a part of the logits."""
+    names = {field.name for field in fields(config)}
+    if plan.loss is None or "global_vocab_size" not in names or config.global_vocab_size is not None:  # type: ignore[attr-defined]
+        return config
+    return replace(config, global_vocab_size=plan.loss.shape[plan.loss.vocab])  # type: ignore[call-arg]

@@ -1,0 +1,94 @@
+"""What parity to the last digits needs: float64 all the way, and weights that no mesh changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import prod
+from zlib import crc32
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor, Shard
+
+
+@contextmanager
+def keep_float64() -> Iterator[None]:
+    """`Tensor.float()` leaves float64 as it is, and torchtitan's configs may name float64.
+
+    torchtitan computes its loss and rotary positions in float32 by `.float()`, which means
+    "at least float32" everywhere it is written. Inside this context that is what it does.
+    """
+    from torchtitan.config import TORCH_DTYPE_MAP
+
+    before = torch.Tensor.float
+    torch.Tensor.float = _at_least_float32  # type: ignore[method-assign]
+    TORCH_DTYPE_MAP["float64"] = torch.float64
+    try:
+        yield
+    finally:
+        torch.Tensor.float = before  # type: ignore[method-assign]
+        del TORCH_DTYPE_MAP["float64"]
+
+
+def _at_least_float32(tensor: torch.Tensor, *, memory_format: torch.memory_format = torch.preserve_format) -> torch.Tensor:
+    dtype = torch.float64 if tensor.dtype == torch.float64 else torch.float32
+    return tensor.to(dtype, memory_format=memory_format)
+
+
+@torch.no_grad()
+def seeded_init(model: nn.Module) -> None:
+    """Every parameter gets the values that its name and global shape give, on any mesh.
+
+    The first name of a tied parameter counts. Vectors are near 1, as norm weights are;
+    matrices are normal with a standard deviation of 1 / sqrt(columns).
+    """
+    for name, parameter in model.named_parameters():
+        full = seeded_tensor(plain_name(name), tuple(parameter.shape))
+        if isinstance(parameter, DTensor):
+            parameter.to_local().copy_(local_part(full, parameter))
+        else:
+            parameter.copy_(full)
+
+
+def seeded_tensor(name: str, shape: tuple[int, ...]) -> torch.Tensor:
+    """The float64 values that a name and a shape give."""
+    generator = torch.Generator().manual_seed(crc32(name.encode()))
+    drawn = torch.randn(shape, generator=generator, dtype=torch.float64)
+    if len(shape) < 2:
+        return 1 + 0.1 * drawn
+    return drawn / prod(shape[1:]) ** 0.5
+
+
+def local_part(full: torch.Tensor, like: DTensor) -> torch.Tensor:
+    """What this rank holds of `full` when it is laid out as `like`.
+
+    FSDP cuts dim 0 again inside the cut of a later mesh axis and calls that placement a
+    strided shard: those are cut last. Parts are torch.chunk's, the last ones shorter or empty.
+    """
+    mesh, placements = like.device_mesh, like.placements
+    coordinate = mesh.get_coordinate()
+    assert coordinate is not None
+    order = sorted(range(len(placements)), key=lambda index: is_strided(placements[index]))
+    for index in order:
+        placement = placements[index]
+        if isinstance(placement, Shard) or is_strided(placement):
+            full = _part(full, placement.dim, mesh.size(index), coordinate[index])  # type: ignore[attr-defined]
+    return full
+
+
+def is_strided(placement: object) -> bool:
+    """Whether a placement cuts a dim inside the cut of a later mesh axis."""
+    return type(placement).__name__ == "_StridedShard"
+
+
+def _part(full: torch.Tensor, dim: int, parts: int, index: int) -> torch.Tensor:
+    length = full.size(dim)
+    step = -(-length // parts)
+    start = min(length, step * index)
+    return full.narrow(dim, start, min(length, start + step) - start)
+
+
+def plain_name(name: str) -> str:
+    """The name without what activation checkpointing and compilation wrap around a module."""
+    return name.replace("_checkpoint_wrapped_module.", "").replace("_orig_mod.", "")
