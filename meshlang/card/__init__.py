@@ -1,0 +1,1 @@
+"""Model cards: the dimensions of every tensor and boundary of a model, by name."""

@@ -5,8 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice, product
+
+#: One name of a card may stand for so many fqns; more is a slip in a size.
+MOST_NAMES = 100_000
 
 _CHOICE = re.compile(r"\{([^{}]*)\}")
+_PART = re.compile(r"[^\s.{}*]+|\*")
 
 
 class ExpandError(Exception):
@@ -21,28 +26,30 @@ class Expansion:
     stars: tuple[int, ...]
 
 
-def expand(text: str, sizes: Mapping[str, int]) -> Iterator[Expansion]:
-    """Every fqn that `text` stands for, in order.
+def expand(text: str, sizes: Mapping[str, int]) -> tuple[Expansion, ...]:
+    """Every fqn that `text` stands for, in order; "" stands for the root alone.
 
     A `*` counts from 0 up to the size that is named like the part before it.
 
     Raises:
-        ExpandError: no such size, or a pair of braces is open.
+        ExpandError: no such size, a part is no name, braces do not pair, or too many names.
     """
+    found: list[Expansion] = []
     for choice in choices(text):
-        yield from _stars(choice.split("."), sizes, (), ())
+        found += islice(_stars(choice, sizes), MOST_NAMES - len(found) + 1)
+        if len(found) > MOST_NAMES:
+            raise ExpandError(f"`{text}` stands for more than {MOST_NAMES} names")
+    return tuple(found)
 
 
 def choices(text: str) -> Iterator[str]:
     """`text` once for each combination of the words in its braces."""
-    match = _CHOICE.search(text)
-    if match is None:
-        if "{" in text or "}" in text:
-            raise ExpandError(f"`{text}` has an open brace")
-        yield text
-        return
-    for word in match.group(1).split(","):
-        yield from choices(text[: match.start()] + word.strip() + text[match.end() :])
+    pieces = _CHOICE.split(text)
+    if any(char in piece for piece in pieces[::2] for char in "{}"):
+        raise ExpandError(f"`{text}` has a brace without its other one, or braces inside braces")
+    words = [[word.strip() for word in piece.split(",")] for piece in pieces[1::2]]
+    for chosen in product(*words):
+        yield "".join(a + b for a, b in zip(pieces[::2], (*chosen, ""), strict=True))
 
 
 def at(text: str, stars: tuple[int, ...]) -> str:
@@ -52,17 +59,35 @@ def at(text: str, stars: tuple[int, ...]) -> str:
     return text
 
 
-def _stars(
-    parts: list[str], sizes: Mapping[str, int], done: tuple[str, ...], stars: tuple[int, ...]
-) -> Iterator[Expansion]:
-    for position, part in enumerate(parts):
-        if part != "*":
-            continue
-        name = parts[position - 1] if position else ""
-        if name not in sizes:
-            raise ExpandError(f"`{'.'.join(parts)}`: the flavor has no size `{name}` that says how many `*` stands for")
-        head, tail = (*done, *parts[:position]), parts[position + 1 :]
-        for index in range(sizes[name]):
-            yield from _stars(tail, sizes, (*head, str(index)), (*stars, index))
+def _stars(text: str, sizes: Mapping[str, int]) -> Iterator[Expansion]:
+    if not text:
+        yield Expansion("", ())
         return
-    yield Expansion(".".join((*done, *parts)), stars)
+    parts = text.split(".")
+    counts = []
+    for before, part in zip(("", *parts), parts, strict=False):
+        if _PART.fullmatch(part) is None:
+            raise ExpandError(f"`{text}`: `{part}` is no part of a name")
+        if part == "*":
+            counts.append(_count(text, before, sizes))
+    for stars in _counted(counts):
+        yield Expansion(at(text, stars), stars)
+
+
+def _counted(counts: list[int]) -> Iterator[tuple[int, ...]]:
+    """Every tuple of numbers below `counts`, without holding one range in memory."""
+    total = 1
+    for count in counts:
+        total *= count
+    for number in range(min(total, MOST_NAMES + 1)):
+        stars = []
+        for count in reversed(counts):
+            number, star = divmod(number, count)
+            stars.append(star)
+        yield tuple(reversed(stars))
+
+
+def _count(text: str, name: str, sizes: Mapping[str, int]) -> int:
+    if name not in sizes:
+        raise ExpandError(f"`{text}`: the flavor has no size `{name}` that says how many `*` stands for")
+    return sizes[name]

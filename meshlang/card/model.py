@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -19,13 +19,21 @@ RUN_SIZES = ("batch", "seq")
 
 @dataclass(frozen=True, kw_only=True)
 class TensorEntry:
-    """A parameter or buffer. `module` is the fqn of the module that holds it."""
+    """A parameter or buffer.
+
+    Attributes:
+        module: the module that computes with it: the nearest one around it with a boundary and no
+            other boundary inside; the one that holds it, when there is none such.
+        span: of its dims. key: of the card's name for it.
+        tied: other names of the same tensor.
+    """
 
     fqn: str
     module: str
     kind: Literal["parameter", "buffer"]
     dims: tuple[Factors, ...]
     span: Span
+    key: Span | None = None
     tied: tuple[str, ...] = ()
 
     @property
@@ -110,18 +118,27 @@ class Model:
 
     @cached_property
     def held(self) -> dict[str, tuple[TensorEntry, ...]]:
-        """Module fqn -> the tensors that it holds itself, tied ones under each of their holders."""
+        """Module fqn -> the tensors that it computes with, tied ones under each of their modules."""
         found: dict[str, list[TensorEntry]] = {}
         for tensor in self.tensors:
-            for fqn in (tensor.fqn, *tensor.tied):
-                found.setdefault(parent(fqn), []).append(tensor)
+            for module in self.holders(tensor):
+                found.setdefault(module, []).append(tensor)
         return {module: tuple(tensors) for module, tensors in found.items()}
 
     @cached_property
     def scopes(self) -> dict[str, str]:
         """Module with a boundary -> the nearest module around it with one; the root is ""."""
-        known = set(self.by_module)
-        return {module: _around(module, known) for module in known if module}
+        return {module: around(module, self.by_module) or "" for module in self.by_module if module}
+
+    @cached_property
+    def leaves(self) -> frozenset[str]:
+        """Modules with a boundary and none inside them."""
+        return leaves(self.by_module)
+
+    def holders(self, tensor: TensorEntry) -> tuple[str, ...]:
+        """The modules that compute with a tensor, one for each of its names."""
+        near = ((name, around(name, self.by_module)) for name in tensor.tied)
+        return (tensor.module, *(m if m is not None and m in self.leaves else parent(name) for name, m in near))
 
     def size(self, factors: Factors) -> int:
         """Length of a dim: the product of its factors."""
@@ -133,13 +150,20 @@ class Model:
 
 
 def parent(fqn: str) -> str:
-    """The fqn without its last part; of a single part, the root "". """
+    """The fqn without its last part; of a single part, the root ""."""
     return fqn.rpartition(".")[0]
 
 
-def _around(module: str, known: set[str]) -> str:
-    while module:
-        module = parent(module)
-        if module in known:
-            return module
-    return ""
+def around(fqn: str, known: Container[str]) -> str | None:
+    """The nearest module above `fqn` that is known, or None; the root is ""."""
+    while fqn:
+        fqn = parent(fqn)
+        if fqn in known:
+            return fqn
+    return None
+
+
+def leaves(known: Collection[str]) -> frozenset[str]:
+    """Those of the known modules that have none of the known inside them."""
+    outer = {around(module, known) for module in known}
+    return frozenset(module for module in known if module not in outer)

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
-from ..diagnostics import Bag, Diagnostic, Edit, Help, Label
+from ..diagnostics import Bag, Label
 from ..language.toml import Node, scan
 from ..near import near
 from ..source import Source, Span
-from .expand import ExpandError, Expansion, at, expand
-from .model import RUN_SIZES, Boundary, Factors, Loss, Model, Port, TensorEntry, parent
+from .dims import parse_dims
+from .fields import Fields
+from .model import RUN_SIZES, Factors, Loss, Model
+from .ports import read_boundaries, read_flow
+from .tensors import placed_in, read_tensors, tie
+from .units import read_units
+
+__all__ = ["flavors", "parse_dims", "read_card"]
+
+#: The card version that is known.
+VERSION = 1
 
 _TOP = ("card", "model", "whole", "units", "flavor", "param", "buffer", "activation", "flow", "same", "tied", "loss")
 
@@ -19,7 +27,9 @@ _TOP = ("card", "model", "whole", "units", "flavor", "param", "buffer", "activat
 def flavors(source: Source, bag: Bag) -> tuple[str, ...]:
     """The names of a card's flavors, in the order that they stand in."""
     root = scan(source, bag)
-    return tuple(_table(root.value, "flavor", bag)) if root is not None else ()
+    if root is None:
+        return ()
+    return tuple(Fields(source=source, bag=bag).table(root.value.get("flavor"), "`flavor`"))
 
 
 def read_card(source: Source, flavor: str, bag: Bag, *, at_span: Span | None = None) -> Model | None:
@@ -31,264 +41,194 @@ def read_card(source: Source, flavor: str, bag: Bag, *, at_span: Span | None = N
     root = scan(source, bag)
     if root is None:
         return None
-    reader = _Reader(source=source, bag=bag, root=root)
+    tables: Mapping[str, Node] = root.value
+    fields = Fields(source=source, bag=bag)
     before = len(bag)
-    model = reader.model(flavor, at_span)
+    if not _version(tables, fields):
+        return None
+    fields.keys(tables, _TOP, "a card")
+    sizes, tied = _sizes(tables, flavor, at_span, fields)
+    if len(bag) > before:
+        return None
+    model = _model(root, f"{_name(tables, fields)}/{flavor}", replace(fields, sizes=sizes), tied=tied)
     return model if len(bag) == before else None
 
 
-@dataclass(frozen=True)
-class _Reader:
-    """Reads the tables of one card into the bag."""
-
-    source: Source
-    bag: Bag
-    root: Node
-
-    def model(self, flavor: str, at_span: Span | None) -> Model | None:
-        tables: Mapping[str, Node] = self.root.value
-        for key, node in tables.items():
-            if key not in _TOP:
-                self._add("unknown-key", f"a card has no `{key}`", node.key or node.span, near_name=near(key, _TOP))
-        if self._version() is None:
-            return None
-        sizes, tied = self._sizes(flavor, at_span)
-        if sizes is None:
-            return None
-        tensors = self._tensors(sizes, self._tied() if tied else {})
-        boundaries = tuple(self._boundaries(sizes))
-        units = tuple(self._units(sizes))
-        name = tables["model"].value if "model" in tables else ""
-        model = Model(
-            name=f"{name}/{flavor}",
-            sizes=sizes,
-            tensors=tensors,
-            boundaries=boundaries,
-            flow=dict(self._flow(sizes)),
-            same=self._same(),
-            whole=frozenset(self._words("whole")),
-            units=_merge_tied(units, tensors),
-            loss=self._loss(),
-            span=tables["model"].span if "model" in tables else self.root.span,
-        )
-        self._check_sizes(model)
-        return model
-
-    def _version(self) -> int | None:
-        node = self.root.value.get("card")
-        if node is None:
-            self._add("missing-key", "a card says its version: `card = 1`", self.source.span(0, 0))
-            return None
-        if node.value != 1:
-            self._add("unknown-version", f"cards of version 1 are known, not {node.value!r}", node.span)
-            return None
-        return 1
-
-    def _sizes(self, flavor: str, at_span: Span | None) -> tuple[dict[str, int] | None, bool]:
-        known = _table(self.root.value, "flavor", self.bag)
-        if flavor not in known:
-            where = at_span or self.root.span
-            names = ", ".join(known)
-            guess = near(flavor, known)
-            message = f"`{self.source.name}` has no flavor `{flavor}`"
-            self._add("unknown-flavor", message, where, near_name=guess, notes=(f"it has {names}",))
-            return None, False
-        sizes: dict[str, int] = {}
-        tied = False
-        for name, node in known[flavor].value.items():
-            if name == "tied":
-                tied = node.value is True
-            elif isinstance(node.value, int) and not isinstance(node.value, bool) and node.value > 0:
-                sizes[name] = node.value
-            else:
-                self._add("wrong-type", f"size `{name}` is a whole number of 1 or more", node.span)
-        return sizes, tied
-
-    def _tied(self) -> dict[str, str]:
-        return {name: node.value for name, node in _table(self.root.value, "tied", self.bag).items()}
-
-    def _tensors(self, sizes: Mapping[str, int], tied: Mapping[str, str]) -> tuple[TensorEntry, ...]:
-        found: dict[str, TensorEntry] = {}
-        for kind, table in (("parameter", "param"), ("buffer", "buffer")):
-            for key, node in _table(self.root.value, table, self.bag).items():
-                for name, leaf in _leaves(node):
-                    for place in self._expand(key, sizes, node.key or node.span):
-                        fqn = f"{place.fqn}.{name}" if place.fqn else name
-                        self._tensor(found, fqn, kind, leaf)
-        for second, first in tied.items():
-            if first in found and second in found:
-                other = found.pop(second)
-                found[first] = _with_tie(found[first], other.fqn)
-        return tuple(found.values())
-
-    def _tensor(self, found: dict[str, TensorEntry], fqn: str, kind: Any, leaf: Node) -> None:
-        dims = self._dims(leaf)
-        if fqn in found:
-            also = (Label(span=found[fqn].span, text="also here"),)
-            self._add("card-twice", f"`{fqn}` is described twice", leaf.span, labels=also)
-            return
-        found[fqn] = TensorEntry(fqn=fqn, module=parent(fqn), kind=kind, dims=dims, span=leaf.span)
-
-    def _boundaries(self, sizes: Mapping[str, int]) -> Iterator[Boundary]:
-        for key, node in _table(self.root.value, "activation", self.bag).items():
-            if not isinstance(node.value, dict):
-                self._add("wrong-type", "a boundary is a table with `input.NAME`, `output`, `whole`", node.span)
-                continue
-            for word, entry in node.value.items():
-                if word not in ("input", "output", "whole"):
-                    self._add("unknown-key", f"a boundary has no `{word}`", entry.key or entry.span)
-            inputs = tuple((n, self._dims(v)) for n, v in _table(node.value, "input", self.bag).items())
-            output = self._dims(node.value["output"]) if "output" in node.value else None
-            whole = self._list(node.value["whole"]) if "whole" in node.value else ()
-            for place in self._expand(key, sizes, node.key or node.span):
-                yield Boundary(module=place.fqn, inputs=inputs, output=output, whole=whole, span=node.key or node.span)
-
-    def _flow(self, sizes: Mapping[str, int]) -> Iterator[tuple[Port, Port]]:
-        for key, node in _table(self.root.value, "flow", self.bag).items():
-            if not isinstance(node.value, str):
-                self._add("wrong-type", "a flow names the port that the value goes on to", node.span)
-                continue
-            for place in self._expand(key, sizes, node.key or node.span):
-                yield _port(place.fqn), _port(at(node.value, place.stars))
-
-    def _units(self, sizes: Mapping[str, int]) -> Iterator[tuple[str, ...]]:
-        node = self.root.value.get("units")
-        for word in node.value if node is not None else ():
-            parts = str(word.value).split()
-            if len(parts) > 1:
-                yield tuple(parts)
-                continue
-            yield from ((place.fqn,) for place in self._expand(parts[0], sizes, word.span))
-
-    def _same(self) -> dict[str, str]:
-        return {name: node.value for name, node in _table(self.root.value, "same", self.bag).items()}
-
-    def _loss(self) -> Loss | None:
-        table = _table(self.root.value, "loss", self.bag)
-        if not table:
-            return None
-        return Loss(logits=self._dims(table["logits"]), vocab=str(table["vocab"].value))
-
-    def _words(self, key: str) -> tuple[str, ...]:
-        return self._list(self.root.value[key]) if key in self.root.value else ()
-
-    def _list(self, node: Node) -> tuple[str, ...]:
-        if not isinstance(node.value, tuple) or not all(isinstance(item.value, str) for item in node.value):
-            self._add("wrong-type", "a list of dimension names is expected here", node.span)
-            return ()
-        return tuple(item.value for item in node.value)
-
-    def _dims(self, node: Node) -> tuple[Factors, ...]:
-        if not isinstance(node.value, str):
-            self._add("wrong-type", 'dimension names are expected here, such as "vocab embed"', node.span)
-            return ()
-        try:
-            return parse_dims(node.value)
-        except ValueError as error:
-            self._add("card-dims", str(error), node.span)
-            return ()
-
-    def _expand(self, text: str, sizes: Mapping[str, int], span: Span) -> tuple[Expansion, ...]:
-        try:
-            return tuple(expand(text, sizes))
-        except ExpandError as error:
-            self._add("card-pattern", str(error), span)
-            return ()
-
-    def _check_sizes(self, model: Model) -> None:
-        known = {*model.sizes, *RUN_SIZES}
-        for tensor in model.tensors:
-            for name in sorted(tensor.names - model.sizes.keys()):
-                self._size_missing(model.name, name, tensor.span, known)
-        for boundary in model.boundaries:
-            for _, dims in boundary.ports():
-                for name in sorted({n for factors in dims for n in factors} - known):
-                    self._size_missing(model.name, name, boundary.span, known)
-
-    def _size_missing(self, flavor: str, name: str, span: Span, known: set[str]) -> None:
-        self._add("card-size", f"flavor `{flavor}` gives no size for `{name}`", span, near_name=near(name, known))
-
-    def _add(
-        self,
-        code: str,
-        message: str,
-        span: Span,
-        *,
-        near_name: str | None = None,
-        notes: tuple[str, ...] = (),
-        labels: tuple[Label, ...] = (),
-    ) -> None:
-        fixes = ()
-        if near_name:
-            fixes = (Help(text=f"did you mean `{near_name}`?", edits=(Edit(span=span, text=near_name),)),)
-        self.bag.add(
-            Diagnostic(code=code, message=message, label=Label(span=span), labels=labels, notes=notes, help=fixes)
-        )
-
-
-def parse_dims(text: str) -> tuple[Factors, ...]:
-    """`"(heads head_dim) embed"` -> `(("heads", "head_dim"), ("embed",))`.
-
-    Raises:
-        ValueError: parentheses do not pair, or a word is no name.
-    """
-    dims: list[Factors] = []
-    group: list[str] | None = None
-    for word in text.replace("(", " ( ").replace(")", " ) ").split():
-        if word == "(" and group is None:
-            group = []
-        elif word == ")" and group:
-            dims.append(tuple(group))
-            group = None
-        elif word.isidentifier() and group is None:
-            dims.append((word,))
-        elif word.isidentifier() and group is not None:
-            group.append(word)
-        else:
-            raise ValueError(f'`{text}`: expected names and pairs of parentheses, such as "(heads head_dim) embed"')
-    if group is not None:
-        raise ValueError(f"`{text}`: a parenthesis is open")
-    return tuple(dims)
-
-
-def _port(text: str) -> Port:
-    module, _, port = text.rpartition(" ")
-    return module, port
-
-
-def _table(tables: Mapping[str, Node], key: str, bag: Bag) -> Mapping[str, Node]:
-    node = tables.get(key)
+def _version(tables: Mapping[str, Node], fields: Fields) -> bool:
+    node = tables.get("card")
     if node is None:
-        return {}
-    if isinstance(node.value, dict):
-        return node.value
-    bag.add(Diagnostic(code="wrong-type", message=f"`{key}` is a table", label=Label(span=node.span)))
-    return {}
-
-
-def _leaves(node: Node) -> Iterator[tuple[str, Node]]:
-    """A string is short for { weight = ... }."""
-    if isinstance(node.value, dict):
-        yield from node.value.items()
+        fields.add("missing-key", f"a card says its version: `card = {VERSION}`", fields.source.span(0, 0))
+    elif isinstance(node.value, bool) or not isinstance(node.value, int):
+        fields.add("wrong-type", f"the version is a whole number: `card = {VERSION}`", node.span)
+    elif node.value != VERSION:
+        fields.add("unknown-version", f"cards of version {VERSION} are known, not {node.value}", node.span)
     else:
-        yield "weight", node
+        return True
+    return False
 
 
-def _with_tie(tensor: TensorEntry, other: str) -> TensorEntry:
-    """The tensor under the name that comes first in the model, as torch's named_parameters() has it."""
-    return TensorEntry(
-        fqn=other, module=parent(other), kind=tensor.kind, dims=tensor.dims, span=tensor.span, tied=(tensor.fqn, *tensor.tied)
+def _name(tables: Mapping[str, Node], fields: Fields) -> str:
+    node = tables.get("model")
+    if node is None:
+        fields.add("missing-key", 'a card says what it describes: `model = "NAME"`', fields.source.span(0, 0))
+        return ""
+    return fields.text(node, "`model`") or ""
+
+
+def _sizes(
+    tables: Mapping[str, Node], flavor: str, at_span: Span | None, fields: Fields
+) -> tuple[dict[str, int], bool]:
+    """(the sizes of the flavor, tied); what is of a wrong type in the others is a finding too."""
+    known = fields.table(tables.get("flavor"), "`flavor`")
+    read = {name: _flavor(node, name, fields) for name, node in known.items()}
+    if flavor in read:
+        return read[flavor]
+    notes = (f"it has {', '.join(known)}",) if known else ("it has none: write a `[flavor.NAME]`",)
+    where = at_span or (tables["flavor"].span if "flavor" in tables else fields.source.span(0, 0))
+    guess = near(flavor, known)
+    notes = (*notes, f"the nearest is `{guess}`") if guess else notes
+    fields.add("unknown-flavor", f"`{fields.source.name}` has no flavor `{flavor}`", where, notes=notes)
+    return {}, False
+
+
+def _flavor(node: Node, name: str, fields: Fields) -> tuple[dict[str, int], bool]:
+    sizes: dict[str, int] = {}
+    tied = False
+    for key, entry in fields.table(node, f"the flavor `{name}`").items():
+        if key == "tied":
+            tied = entry.value is True
+            if not isinstance(entry.value, bool):
+                fields.add("wrong-type", "`tied` is true or false", entry.span)
+        elif key in RUN_SIZES:
+            fields.add("card-size", f"`{key}` is of the run: a spec's `[sizes]` has it", entry.key or entry.span)
+        elif isinstance(entry.value, bool) or not isinstance(entry.value, int):
+            fields.add("wrong-type", f"the size `{key}` is a whole number", entry.span)
+        elif entry.value < 1:
+            fields.add("card-size", f"the size `{key}` is {entry.value}; it is 1 or more", entry.span)
+        else:
+            sizes[key] = entry.value
+    return sizes, tied
+
+
+def _model(root: Node, name: str, fields: Fields, *, tied: bool) -> Model:
+    tables: Mapping[str, Node] = root.value
+    boundaries = read_boundaries(tables, fields)
+    tensors = tie(tables, read_tensors(tables, fields), fields, tied=tied)
+    model = Model(
+        name=name,
+        sizes=fields.sizes,
+        tensors=placed_in(tensors, boundaries, fields),
+        boundaries=boundaries,
+        flow=read_flow(tables, boundaries, fields),
+        same={},
+        whole=frozenset(),
+        units=read_units(tables, tensors, fields),
+        loss=_loss(tables, fields),
+        span=tables["model"].span if "model" in tables else root.span,
     )
+    _check_sizes(model, fields)
+    _check_whole_inside(model, fields)
+    whole = frozenset(_whole(tables, model, fields))
+    model = replace(model, whole=whole, same=_same(tables, model, fields))
+    _check_kin(model, fields)
+    return model
 
 
-def _merge_tied(units: tuple[tuple[str, ...], ...], tensors: tuple[TensorEntry, ...]) -> tuple[tuple[str, ...], ...]:
-    """Units that share a tied tensor become one: a buffer of parameters has one owner."""
-    merged = [list(unit) for unit in units]
-    for tensor in tensors:
-        holders = {parent(name) for name in tensor.tied} | {tensor.module}
-        touched = [unit for unit in merged if holders & set(unit)]
-        if tensor.tied and len(touched) > 1:
-            for unit in touched[1:]:
-                touched[0].extend(unit)
-                merged.remove(unit)
-    return tuple(tuple(unit) for unit in merged)
+def _whole(tables: Mapping[str, Node], model: Model, fields: Fields) -> Iterator[str]:
+    for node in fields.nodes(tables.get("whole"), "`whole`"):
+        if _named(node.value, node.span, model.names, fields):
+            yield node.value
+
+
+def _same(tables: Mapping[str, Node], model: Model, fields: Fields) -> dict[str, str]:
+    """Name -> the name of its class, one step away."""
+    found: dict[str, str] = {}
+    for name, node in fields.table(tables.get("same"), "`same`").items():
+        other = fields.text(node, "the name that counts the same things")
+        known = _named(name, node.key or node.span, model.names, fields)
+        if other is None or not _named(other, node.span, model.names, fields) or not known:
+            continue
+        if other == name:
+            fields.add("card-dims", f"`{name}` counts the same things as itself", node.span)
+        else:
+            found[name] = other
+    for name, other in found.items():
+        if other in found:
+            note = "the name on the right stands for the class, and has no class of its own"
+            fields.add(
+                "card-dims", f"`{other}` is on both sides of `same`", tables["same"].value[name].span, notes=(note,)
+            )
+    return found
+
+
+def _named(name: str, span: Span, known: Iterable[str], fields: Fields) -> bool:
+    """True for a dimension that a tensor or a boundary has."""
+    if name in known:
+        return True
+    fields.add("card-dims", f"`{name}` is no dimension of a tensor or boundary", span, guess=near(name, known))
+    return False
+
+
+def _loss(tables: Mapping[str, Node], fields: Fields) -> Loss | None:
+    if "loss" not in tables:
+        return None
+    entries = fields.table(tables["loss"], "`loss`")
+    fields.keys(entries, ("logits", "vocab"), "`loss`")
+    for key in ("logits", "vocab"):
+        if key not in entries:
+            fields.add("missing-key", f"`loss` says its `{key}`", tables["loss"].key or tables["loss"].span)
+    if not {"logits", "vocab"} <= entries.keys():
+        return None
+    logits, vocab = fields.dims(entries["logits"]), fields.text(entries["vocab"], "the name of the vocabulary")
+    if vocab is None:
+        return None
+    outer = [factors[0] for factors in logits]
+    if vocab not in outer:
+        span = entries["vocab"].span
+        fields.add("card-dims", f"`{vocab}` is no dim of the logits", span, guess=near(vocab, outer))
+    return Loss(logits=logits, vocab=vocab)
+
+
+def _check_sizes(model: Model, fields: Fields) -> None:
+    """Every name of a tensor has a size, every name of a boundary too, or is of the run."""
+    run = {*model.sizes, *RUN_SIZES}
+    asked = [(t.dims, model.sizes.keys(), t.span) for t in model.tensors]
+    asked += [(dims, run, b.span) for b in model.boundaries for _, dims in b.ports()]
+    asked += [(model.loss.logits, run, model.span)] if model.loss is not None else []
+    missing: dict[str, list[Span]] = {}
+    for dims, known, span in asked:
+        for name in _all(dims):
+            if name not in known:
+                missing.setdefault(name, []).append(span)
+    flavor = model.name.rpartition("/")[2]
+    for name, spans in missing.items():
+        guess = near(name, model.sizes)
+        notes = (f"the nearest is `{guess}`",) if guess else ()
+        labels = tuple(Label(span=span, text="and here") for span in dict.fromkeys(spans[1:]) if span != spans[0])
+        message = f"flavor `{flavor}` gives no size for `{name}`"
+        fields.add("card-size", message, spans[0], notes=notes, labels=labels[:3])
+
+
+def _all(dims: tuple[Factors, ...]) -> tuple[str, ...]:
+    return tuple(name for factors in dims for name in factors)
+
+
+def _check_whole_inside(model: Model, fields: Fields) -> None:
+    """A module computes as a whole over dimensions that it has."""
+    for boundary in model.boundaries:
+        here = {name for _, dims in boundary.ports() for name in _all(dims)}
+        here.update(name for tensor in model.held.get(boundary.module, ()) for name in tensor.names)
+        for name in boundary.whole:
+            if name not in here:
+                guess = near(name, here)
+                notes = (f"the nearest is `{guess}`",) if guess else ()
+                message = f"`{name}`, whole inside, is no dimension of this boundary"
+                fields.add("card-dims", message, boundary.span, notes=notes)
+
+
+def _check_kin(model: Model, fields: Fields) -> None:
+    """Two dims of one tensor do not count the same things: an axis would cut both."""
+    for tensor in model.tensors:
+        kin = [model.kin(factors[0]) for factors in tensor.dims]
+        if len(set(kin)) < len(kin):
+            fields.add("card-dims", f"two dims of `{tensor.fqn}` count the same things", tensor.span)

@@ -1,0 +1,122 @@
+"""`[activation]` and `[flow]`: what crosses module boundaries, and which of it is one value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from ..diagnostics import Label
+from ..language.toml import Node
+from ..near import near
+from ..source import Span
+from .dims import dims_text
+from .expand import at
+from .fields import Fields
+from .model import Boundary, Factors, Port, around
+
+_KEYS = ("input", "output", "whole")
+
+
+def read_boundaries(tables: Mapping[str, Node], fields: Fields) -> tuple[Boundary, ...]:
+    """Every boundary, in the order of the text."""
+    found: dict[str, Boundary] = {}
+    for key, node in fields.table(tables.get("activation"), "`activation`").items():
+        span = node.key or node.span
+        entries = fields.table(node, "a boundary, with `input.NAME`, `output`, `whole`,")
+        fields.keys(entries, _KEYS, "a boundary")
+        inputs = fields.table(entries.get("input"), "`input`, with an entry for each argument,")
+        ports = tuple((name, fields.dims(port)) for name, port in inputs.items())
+        output = fields.dims(entries["output"]) if "output" in entries else None
+        whole = tuple(word.value for word in fields.nodes(entries.get("whole"), "`whole`"))
+        for place in fields.names(key, span):
+            if place.fqn in found:
+                also = (Label(span=found[place.fqn].span, text="also here"),)
+                fields.add("card-twice", f"the boundary of `{place.fqn}` is described twice", span, labels=also)
+                continue
+            found[place.fqn] = Boundary(module=place.fqn, inputs=ports, output=output, whole=whole, span=span)
+    return tuple(found.values())
+
+
+def read_flow(tables: Mapping[str, Node], boundaries: tuple[Boundary, ...], fields: Fields) -> dict[Port, Port]:
+    """Port -> the port that its value goes on to, both of boundaries of the card."""
+    ports = {(b.module, port): dims for b in boundaries for port, dims in b.ports()}
+    modules = frozenset(boundary.module for boundary in boundaries)
+    found: dict[Port, Port] = {}
+    places: dict[Port, Span] = {}
+    for key, node in fields.table(tables.get("flow"), "`flow`").items():
+        target = fields.text(node, "the port that a value goes on to")
+        for first, second in _pairs(key, target, node, fields) if target is not None else ():
+            if not _known(first, node.key or node.span, ports, fields):
+                continue
+            if not _known(second, node.span, ports, fields) or not _legal(first, second, ports, modules, node, fields):
+                continue
+            if second in places:
+                also = (Label(span=places[second], text="from one here"),)
+                fields.add("card-flow", f"`{_text(second)}` has its value from two ports", node.span, labels=also)
+                continue
+            found[first], places[second] = second, node.span
+    return _without_circles(found, places, fields)
+
+
+def _pairs(key: str, target: str, node: Node, fields: Fields) -> Iterator[tuple[Port, Port]]:
+    module, _, port = key.rpartition(" ")
+    other, _, onto = target.rpartition(" ")
+    for place in fields.names(module, node.key or node.span):
+        yield (place.fqn, port), (at(other, place.stars), onto)
+
+
+def _text(port: Port) -> str:
+    return f"{port[0]} {port[1]}".strip()
+
+
+def _known(port: Port, span: Span, ports: Mapping[Port, object], fields: Fields) -> bool:
+    if port in ports:
+        return True
+    guess = near(_text(port), map(_text, ports))
+    notes = (f"the nearest is `{guess}`",) if guess else ()
+    fields.add("card-flow", f"`{_text(port)}` is no port of a boundary", span, notes=notes)
+    return False
+
+
+def _legal(
+    first: Port,
+    second: Port,
+    ports: Mapping[Port, tuple[Factors, ...]],
+    modules: frozenset[str],
+    node: Node,
+    fields: Fields,
+) -> bool:
+    """The same value, between ports where nothing lies between."""
+    one, other = ports[first], ports[second]
+    if one != other:
+        message = f"`{_text(first)}` is ({dims_text(one)}) and `{_text(second)}` is ({dims_text(other)})"
+        fields.add("card-flow", message, node.span, notes=("a value that goes on has the same dims at both",))
+        return False
+    if _adjoin(first, second, modules):
+        return True
+    note = "an output goes on to the module around it, or to an input of a module beside it; an input of the model "
+    note += "goes on to a module directly inside"
+    message = f"the value of `{_text(first)}` cannot be that of `{_text(second)}`"
+    fields.add("card-flow", message, node.span, notes=(note,))
+    return False
+
+
+def _adjoin(first: Port, second: Port, modules: frozenset[str]) -> bool:
+    """Model input -> input inside; output -> output of the module around; output -> input beside."""
+    inner, outer = around(first[0], modules), around(second[0], modules)
+    if first[1] != "output":
+        return not first[0] and second[1] != "output" and bool(second[0]) and not outer
+    if second[1] == "output":
+        return bool(first[0]) and (inner or "") == second[0]
+    return bool(first[0]) and bool(second[0]) and first[0] != second[0] and (inner or "") == (outer or "")
+
+
+def _without_circles(found: dict[Port, Port], places: Mapping[Port, Span], fields: Fields) -> dict[Port, Port]:
+    """The flow, or nothing where it comes back to where it began."""
+    for first in found:
+        port, steps = first, 0
+        while port in found and steps <= len(found):
+            port, steps = found[port], steps + 1
+        if steps > len(found):
+            fields.add("card-flow", f"the value of `{_text(first)}` goes on in a circle", places[found[first]])
+            return {}
+    return found
