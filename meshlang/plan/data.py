@@ -130,7 +130,7 @@ def from_data(data: dict[str, Any]) -> Plan:
         mesh=Mesh(axes=tuple(MeshAxis(name=axis["axis"], size=axis["size"]) for axis in data["mesh"])),
         roles=tuple((axis["axis"], axis["role"]) for axis in data["mesh"]),
         sizes=RunSizes(**data["sizes"]),
-        precision=Precision(**data["precision"]),
+        precision=Precision(**{**data["precision"], "written": tuple(data["precision"]["written"])}),
         tensors=tuple(_read_tensor(item) for item in data["tensors"]),
         edges=tuple(_read_edge(item) for item in data["edges"]),
         units=tuple(_read_unit(item) for item in data["units"]),

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 from ..card.model import Boundary, Factors, Port
 from ..mesh import Mesh
@@ -246,11 +247,11 @@ def _under(fqn: str, module: str) -> bool:
     return fqn.startswith(f"{module}.")
 
 
-def _after(resolved: Resolved, last: bool) -> str:
+def _after(resolved: Resolved, last: bool) -> Literal["free", "keep"]:
     """As the spec says; else freed, but for the unit that the backward starts with, and under a pipeline."""
     store = resolved.spec.store
     if store is not None and store.after_forward is not None:
-        return store.after_forward.value
+        return "free" if store.after_forward.value == "free" else "keep"
     return "keep" if last or resolved.spec.pipeline is not None else "free"
 
 

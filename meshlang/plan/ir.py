@@ -183,11 +183,16 @@ class StateBytes:
 
 @dataclass(frozen=True, kw_only=True)
 class Precision:
-    """Element types, by torch's names; see `[precision]`."""
+    """Element types, by torch's names; see `[precision]`.
+
+    `written` names those that the spec says. The others are torchtitan's defaults: bytes are
+    counted in them, and a launch leaves the recipe's own in force.
+    """
 
     state: str = "float32"
     compute: str = "bfloat16"
     reduce: str = "float32"
+    written: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,10 +13,11 @@ from ..card.model import Model
 from ..diagnostics import Bag
 from ..language.pattern import Pattern
 from ..language.spec import LEVELS, PlaceRule, Spec, Written
-from ..mesh import KNOWN_AXES, Mesh, MeshAxis
+from ..mesh import Mesh
 from ..source import Span
 from . import findings
 from .ir import Origin, Precision, RunSizes
+from .mesh import resolve_mesh
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,61 +91,6 @@ def origin_of(by: str, span: Span) -> Origin:
     return Origin(by=by, file=span.source.name, line=span.line, column=span.column)
 
 
-def resolve_mesh(spec: Spec, ranks: int | None, bag: Bag) -> Mesh | None:
-    """The mesh with its "rest" axis filled in, axes in the order of `[topology]` or the default one."""
-    order = _order(spec, bag)
-    entries = {entry.name: entry for entry in spec.mesh}
-    asked = ranks if ranks is not None else _launch_ranks(spec)
-    sizes = _axis_sizes(spec, asked, bag)
-    if sizes is None or any(name not in order for name in entries):
-        return None
-    return Mesh(axes=tuple(MeshAxis(name=name, size=sizes[name]) for name in order if name in entries))
-
-
-def _launch_ranks(spec: Spec) -> int | None:
-    if spec.launch is None or spec.launch.ranks is None:
-        return None
-    return spec.launch.ranks.value
-
-
-def _order(spec: Spec, bag: Bag) -> tuple[str, ...]:
-    written = spec.topology.order
-    if written is None:
-        for entry in spec.mesh:
-            if entry.name not in KNOWN_AXES:
-                bag.add(findings.unordered_axis(entry, KNOWN_AXES))
-        return KNOWN_AXES
-    order = tuple(word.value for word in written)
-    names = [entry.name for entry in spec.mesh]
-    for word in written:
-        if word.value not in names and word.value not in KNOWN_AXES:
-            bag.add(findings.unknown_axis(word, names))
-    for entry in spec.mesh:
-        if entry.name not in order:
-            bag.add(findings.order_misses(entry, written))
-    return order
-
-
-def _axis_sizes(spec: Spec, ranks: int | None, bag: Bag) -> dict[str, int] | None:
-    rest = next((entry for entry in spec.mesh if entry.size is None), None)
-    fixed = {entry.name: entry.size for entry in spec.mesh if entry.size is not None}
-    known = 1
-    for size in fixed.values():
-        known *= size
-    if rest is None:
-        if ranks is not None and ranks != known:
-            bag.add(findings.ranks_differ(spec, known, ranks))
-            return None
-        return fixed
-    if ranks is None:
-        bag.add(findings.ranks_needed(rest))
-        return None
-    if ranks % known:
-        bag.add(findings.rest_uneven(rest, known, ranks))
-        return None
-    return {**fixed, rest.name: ranks // known}
-
-
 def resolve(spec: Spec, model: Model, ranks: int | None, bag: Bag) -> Resolved | None:
     """The spec with sizes and names known, or None with all that cannot be in the bag."""
     mesh = resolve_mesh(spec, ranks, bag)
@@ -177,7 +123,8 @@ def _run_sizes(spec: Spec) -> RunSizes:
 
 def _precision(spec: Spec) -> Precision:
     words = {"state": spec.precision.state, "compute": spec.precision.compute, "reduce": spec.precision.reduce}
-    return Precision(**{key: word.value for key, word in words.items() if word is not None})
+    said = {key: word.value for key, word in words.items() if word is not None}
+    return Precision(**said, written=tuple(said))
 
 
 # Laws of names

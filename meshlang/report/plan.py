@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 
 from ..plan.collectives import moves
 from ..plan.fold import fold, template
-from ..plan.ir import Collective, Edge, Plan, Tensor
+from ..plan.ir import Collective, Edge, Plan, Precision, Tensor
 from ..plan.promises import said
 from .tables import bytes_text, shape_text, table
 
@@ -27,11 +27,15 @@ def _head(plan: Plan) -> list[str]:
     if sizes.batch is not None and sizes.seq is not None:
         steps = f", {sizes.accumulation} forward-backwards" if sizes.accumulation > 1 else ""
         lines.append(f"  a step: {sizes.batch} sequences of {sizes.seq} tokens{steps}")
-    lines.append(f"  state {precision.state}, compute {precision.compute}, reduce {precision.reduce}")
+    lines.append("  " + ", ".join(_type(word, precision) for word in ("state", "compute", "reduce")))
     lines += [f"  strategy {use.name} over {use.axis}" for use in plan.strategies]
     if plan.pipeline is not None:
         lines.append(f"  pipeline {plan.pipeline.schedule}")
     return lines
+
+
+def _type(word: str, precision: Precision) -> str:
+    return f"{word} {getattr(precision, word)}" + ("" if word in precision.written else " (assumed)")
 
 
 _ROLES = {
@@ -131,6 +135,8 @@ def _foot(plan: Plan) -> list[str]:
     lines = []
     if plan.sizes.batch is None or plan.sizes.seq is None:
         lines.append("? : not known without `batch` and `seq` in [sizes]")
+    if len(plan.precision.written) < 3:
+        lines.append("(assumed): torchtitan's default, since [precision] does not say; a launch takes the recipe's")
     lines.append("S(i): cut along dim i; R: whole; stored S(0): also cut at rest; P: a sum to finish;")
     lines.append("I: whole, and so is its gradient; R on a value: whole, its gradient a sum.")
     lines.append("bytes: the whole tensor on the larger side. Scalars that a trainer reduces for its log,")

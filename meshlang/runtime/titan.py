@@ -72,14 +72,10 @@ def reshard(plan: Plan) -> Any:
 
 
 def training(config: TrainingConfig, plan: Plan) -> TrainingConfig:
-    """Sizes of the run where the plan has them, and its element types."""
-    precision = plan.precision
-    config = replace(
-        config,
-        dtype=precision.state,  # type: ignore[arg-type]
-        mixed_precision_param=precision.compute,  # type: ignore[arg-type]
-        mixed_precision_reduce=precision.reduce,  # type: ignore[arg-type]
-    )
+    """Sizes and element types of the run, where the spec says them."""
+    words = {"state": "dtype", "compute": "mixed_precision_param", "reduce": "mixed_precision_reduce"}
+    said = {words[word]: getattr(plan.precision, word) for word in plan.precision.written}
+    config = replace(config, **said)
     if plan.sizes.seq is not None:
         config = replace(config, seq_len=plan.sizes.seq)
     if plan.sizes.batch is not None:
