@@ -64,10 +64,10 @@ def truth(shape: Truth, node: Node, name: str, bag: Bag) -> bool | None:
 
 
 def text(shape: Text, node: Node, name: str, bag: Bag) -> str | None:
-    """A string."""
+    """A string that says something."""
     if not isinstance(node.value, str):
         return bag.add(wrong_type(name, shape, node))
-    if not shape.empty and not node.value.strip():
+    if not node.value.strip():
         return bag.add(bad_value(f"`{name}` is empty", node))
     return node.value
 
@@ -195,7 +195,9 @@ def kind(shape: Kind, node: Node, name: str, bag: Bag) -> str | None:
     if not isinstance(node.value, str):
         return bag.add(wrong_type(name, shape, node))
     if re.fullmatch(r"R|S\([0-9]{1,3}\)|stored", node.value, re.ASCII) is None:
-        fix = near_words(node.value, ["R", "S(0)", "S(1)", "stored"], node.span)
+        dim = re.fullmatch(r"[Ss][^0-9]*([0-9]{1,3})[^0-9]*", node.value, re.ASCII)
+        known = [f"S({dim[1]})"] if dim else ["R", "stored"]
+        fix = (offer(f'"{known[0]}"', node.span, f'"{known[0]}"'),) if dim else near_words(node.value, known, node.span)
         message = f'`{name}` knows no "{node.value}"; "R", "S(0)", "S(1)", ... and "stored" are known'
         return bag.add(bad_value(message, node, help=fix))
     return node.value

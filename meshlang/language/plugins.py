@@ -94,7 +94,7 @@ def _is_optional(hint: Any) -> bool:
     return get_origin(hint) in (Union, types.UnionType) and type(None) in get_args(hint)
 
 
-_PLAIN: Mapping[Any, Shape] = {str: Text(empty=True), int: Whole(), float: Real(), bool: Truth()}
+_PLAIN: Mapping[Any, Shape] = {str: Text(), int: Whole(), float: Real(), bool: Truth()}
 
 
 def _shape(hint: Any) -> Shape | None:

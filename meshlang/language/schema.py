@@ -47,6 +47,7 @@ _FIXED: Mapping[type, dict[str, Any]] = {
     Glob: _WORD,
     Kind: {"type": "string", "pattern": r"^(R|S\([0-9]+\)|stored)$"},
     Names: _WORDS,
+    Text: _WORD,
     Truth: {"type": "boolean"},
     Version: {"const": VERSION},
 }
@@ -80,8 +81,6 @@ class _Schema:
             return {"anyOf": [self.of(each) for each in shape.shapes]}
         if isinstance(shape, Choice):
             return {"enum": list(shape.words)}
-        if isinstance(shape, Text):
-            return {"type": "string"} if shape.empty else dict(_WORD)
         if isinstance(shape, Whole):
             return _numbers("integer", shape.least, shape.most)
         if isinstance(shape, Real):

@@ -28,11 +28,9 @@ class Truth:
     """`true` or `false`."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Text:
-    """A string; not an empty one unless `empty`."""
-
-    empty: bool = False
+    """A string, not an empty one."""
 
 
 @dataclass(frozen=True)

@@ -130,7 +130,7 @@ class Plain:
 
 
 PLUGINS = Plugins(
-    strategies=Registry("meshlang.strategies", {"ring": Ring, "odd": Odd, "plain": Plain}),
+    strategies=Registry("meshlang.strategies", {"ring": Ring, "again": Ring, "odd": Odd, "plain": Plain}),
     schedules=Registry("meshlang.schedules", {"interleaved": Interleaved}),
 )
 

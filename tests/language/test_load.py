@@ -15,13 +15,13 @@ from meshlang.language.toml import plain
 from meshlang.source import Source
 
 
-def write(root: Path, **files: str) -> Source:
+def write(folder: Path, **files: str) -> Source:
     """Write files, `__` for a slash; the one called `root` comes back as a Source."""
     for name, text in files.items():
-        path = root / (name.replace("__", "/") + ".toml")
+        path = folder / (name.replace("__", "/") + ".toml")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return Source.read(root / "root.toml")
+    return Source.read(folder / "root.toml")
 
 
 def loaded(source: Source | str, **given: object) -> Document:
@@ -218,9 +218,7 @@ def test_set_takes_quoted_keys() -> None:
     assert plain(root) == {"at": {"layers.*=": {"why": "because"}, "x y": {"why": "so"}}}
 
 
-@pytest.mark.parametrize(
-    "item", ["", "mesh.tp", "=1", "a=", "[mesh]", "a=1\nb=2", "a=1 b=2", "a={b=c}", "\udcff=1", "a==1"]
-)
+@pytest.mark.parametrize("item", ["", "mesh.tp", "=1", "a=", "[mesh]", "a=1\nb=2", "a={b=c}", "\udcff=1", "a==1"])
 def test_malformed_set_is_a_finding(item: str) -> None:
     """An item that is no `key=value` is one finding in `--set`."""
     (bad,) = found("", sets=[item])
