@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ..card.model import Model
+from ..card.model import Factors, Model
 from ..diagnostics import Bag
 from ..language.pattern import Pattern
-from ..language.spec import LEVELS, PlaceRule, Spec, Written
+from ..language.spec import LEVELS, PlaceRule, PluginTable, Spec, Written
 from ..mesh import Mesh
 from ..source import Span
-from . import findings
+from . import cut_findings, findings, mesh_findings
 from .ir import Origin, Precision, RunSizes
-from .mesh import resolve_mesh
+from .mesh import inside_nodes, resolve_mesh
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +102,7 @@ def resolve(spec: Spec, model: Model, ranks: int | None, bag: Bag) -> Resolved |
     resolved = Resolved(
         spec=spec, model=model, mesh=mesh, sizes=_run_sizes(spec), precision=_precision(spec), rules=rules
     )
+    inside_nodes(spec, mesh, bag)
     for law in (_decided_once, _everything_decided, _nothing_idle, _outer_factor, _placed_alike):
         law(resolved, bag)
     if len(bag):
@@ -131,26 +132,32 @@ def _precision(spec: Spec) -> Precision:
 
 
 def _check_names(spec: Spec, model: Model, bag: Bag) -> None:
-    """Each rule speaks of a dimension that the model has, each pattern of a module that it has."""
+    """Each line speaks of a dimension that the model has, each pattern of something that it has."""
     for rule in spec.rules:
         if rule.name not in model.names and not rule.preset:
-            bag.add(findings.unknown_dimension(rule, model))
-    for pattern, span in _patterns(spec):
-        if not any(pattern.covers(fqn) for fqn in model.modules):
-            bag.add(findings.no_match(pattern, span, model.modules))
+            bag.add(findings.unknown_dimension(rule.name, rule.key, model))
+    for word in spec.uneven:
+        if word.value not in model.names:
+            bag.add(findings.unknown_dimension(word.value, word.key, model))
+    for pattern, span, what, known in _patterns(spec, model):
+        if not any(pattern.covers(fqn) for fqn in known):
+            bag.add(findings.no_match(pattern, span, what, known))
 
 
-def _patterns(spec: Spec) -> Iterator[tuple[Pattern, Span]]:
-    seen: set[str] = set()
+def _patterns(spec: Spec, model: Model) -> Iterator[tuple[Pattern, Span, str, tuple[str, ...]]]:
+    """(pattern, its place, what it is about, all of these that there are)."""
+    seen: set[tuple[str, str]] = set()
     for rule in spec.rules:
-        if rule.pattern is not None and not rule.preset and rule.pattern.text not in seen:
-            seen.add(rule.pattern.text)
-            yield rule.pattern, rule.pattern_span or rule.key
+        if rule.pattern is not None and not rule.preset and (rule.level, rule.pattern.text) not in seen:
+            seen.add((rule.level, rule.pattern.text))
+            yield rule.pattern, rule.pattern_span or rule.key, "module", model.modules
+    tensors = tuple(name for tensor in model.tensors for name in (tensor.fqn, *tensor.tied))
     for check in spec.checks:
-        yield check.tensor, check.tensor_span or check.span
+        yield check.tensor, check.tensor_span or check.span, "tensor", tensors
     if spec.store is not None:
-        for pattern in spec.store.exceptions:
-            yield pattern, spec.store.span
+        parameters = tuple(tensor.fqn for tensor in model.tensors if tensor.kind == "parameter")
+        for pattern, span in zip(spec.store.exceptions, spec.store.exception_spans, strict=True):
+            yield pattern, span, "parameter", parameters
 
 
 def _check_axes(spec: Spec, bag: Bag) -> None:
@@ -159,50 +166,53 @@ def _check_axes(spec: Spec, bag: Bag) -> None:
     words: list[Written[str]] = [axis for rule in spec.rules for axis in rule.axes]
     words += spec.store.over if spec.store is not None else ()
     words += spec.topology.inside_node
+    words += [
+        Written(value=axis, span=word.key, key=word.key) for check in spec.checks for axis, word in check.expect.items()
+    ]
+    words += [_strategy_axis(table, axis) for table in spec.strategies for axis in strategy_axes(table.plugin)]
     for word in words:
         if word.value not in names:
-            bag.add(findings.unknown_axis(word, names))
-    for check in spec.checks:
-        for axis, word in check.expect.items():
-            if axis not in names:
-                bag.add(findings.unknown_axis(Written(value=axis, span=word.key, key=word.key), names))
+            bag.add(mesh_findings.unknown_axis(word, names))
+    if spec.pipeline is not None and "pp" not in names:
+        bag.add(mesh_findings.no_stages(spec.pipeline.span, names))
+
+
+def _strategy_axis(table: PluginTable, axis: str) -> Written[str]:
+    """The axis of a strategy, at the key that says it or at the strategy's name."""
+    return table.fields.get("axis") or Written(value=axis, span=table.name.span, key=table.name.key)
 
 
 # Laws of decisions
 
 
+def _dims(resolved: Resolved) -> Iterator[tuple[str, Factors]]:
+    """(fqn, factors) for every dim of every tensor and boundary."""
+    for tensor in resolved.model.tensors:
+        yield from ((tensor.fqn, factors) for factors in tensor.dims)
+    for boundary in resolved.model.boundaries:
+        yield from ((boundary.module, factors) for _, dims in boundary.ports() for factors in dims)
+
+
 def _asked(resolved: Resolved) -> Iterator[tuple[str, str, bool]]:
     """(fqn, name, outermost) for every dimension of every tensor and boundary."""
-    model = resolved.model
-    for tensor in model.tensors:
-        for factors in tensor.dims:
-            yield from ((tensor.fqn, name, name == factors[0]) for name in factors)
-    for boundary in model.boundaries:
-        for _, dims in boundary.ports():
-            for factors in dims:
-                yield from ((boundary.module, name, name == factors[0]) for name in factors)
+    for fqn, factors in _dims(resolved):
+        yield from ((fqn, name, name == factors[0]) for name in factors)
 
 
 def _decided_once(resolved: Resolved, bag: Bag) -> None:
     """Two rules of one level that cover the same dimension agree."""
-    for fqn, name, _ in set(_asked(resolved)):
+    found: dict[tuple[int, int], tuple[PlaceRule, PlaceRule, list[str]]] = {}
+    for fqn, name, _ in dict.fromkeys(_asked(resolved)):
         first, *others = resolved.rules.candidates(fqn, name) or (None,)
         for other in others:
             if first is not None and _axes(other) != _axes(first):
-                bag.add(findings.conflict(first, other, _affected(resolved, first, other)))
+                found.setdefault((id(first), id(other)), (first, other, []))[2].append(fqn)
+    for first, other, fqns in found.values():
+        bag.add(findings.conflict(first, other, fqns, resolved))
 
 
 def _axes(rule: PlaceRule) -> tuple[str, ...]:
     return tuple(axis.value for axis in rule.axes)
-
-
-def _affected(resolved: Resolved, *rules: PlaceRule) -> list[str]:
-    """Fqns where all these rules decide together."""
-    return [
-        fqn
-        for fqn, name, _ in dict.fromkeys(_asked(resolved))
-        if name == rules[0].name and all(rule in resolved.rules.candidates(fqn, name) for rule in rules)
-    ]
 
 
 def _everything_decided(resolved: Resolved, bag: Bag) -> None:
@@ -217,31 +227,39 @@ def _everything_decided(resolved: Resolved, bag: Bag) -> None:
 
 def _nothing_idle(resolved: Resolved, bag: Bag) -> None:
     """Every rule decides something."""
-    for fqn, name, _ in _asked(resolved):
+    asked = dict.fromkeys((fqn, name) for fqn, name, _ in _asked(resolved))
+    for fqn, name in asked:
         resolved.rules.decide(fqn, name)
     for rule in resolved.spec.rules:
-        if id(rule) not in resolved.rules.used and not rule.preset:
-            bag.add(findings.decides_nothing(rule, resolved))
+        if id(rule) in resolved.rules.used or rule.preset:
+            continue
+        inside = [(fqn, name) for fqn, name in asked if rule.pattern is None or rule.pattern.covers(fqn)]
+        stronger = next((resolved.rules.decide(fqn, name).rule for fqn, name in inside if name == rule.name), None)
+        bag.add(findings.decides_nothing(rule, stronger, {name for _, name in inside}, resolved))
 
 
 def _outer_factor(resolved: Resolved, bag: Bag) -> None:
     """Only the outermost factor of a dim is cut."""
-    for fqn, name, outermost in dict.fromkeys(_asked(resolved)):
-        decision = resolved.rules.decide(fqn, name)
-        if decision.axes and not outermost and decision.rule is not None:
-            bag.add(findings.inner_factor(decision.rule, fqn, resolved))
+    found: dict[tuple[int, Factors], tuple[PlaceRule, list[str]]] = {}
+    for fqn, factors in _dims(resolved):
+        for name in factors[1:]:
+            rule = resolved.rules.decide(fqn, name).rule
+            if rule is not None and rule.axes:
+                found.setdefault((id(rule), factors), (rule, []))[1].append(fqn)
+    for (_, factors), (rule, fqns) in found.items():
+        bag.add(findings.inner_factor(rule, factors, fqns, resolved))
 
 
 def _placed_alike(resolved: Resolved, bag: Bag) -> None:
     """Names that count the same things are placed alike, wherever either of them is."""
-    pairs = [(name, kin) for name, kin in resolved.model.same.items()]
-    for fqn, name, _ in dict.fromkeys(_asked(resolved)):
-        for one, other in pairs:
-            if name not in (one, other):
-                continue
-            a, b = resolved.rules.decide(fqn, one), resolved.rules.decide(fqn, other)
-            if a.axes != b.axes:
-                bag.add(findings.placed_apart(one, other, a.rule, b.rule, fqn, resolved))
+    found: dict[tuple[object, ...], list[str]] = {}
+    for fqn, name in dict.fromkeys((fqn, name) for fqn, name, _ in _asked(resolved)):
+        for names in resolved.model.same.items():
+            rules = tuple(resolved.rules.decide(fqn, each).rule for each in names)
+            if name in names and len({_axes(rule) if rule is not None else () for rule in rules}) > 1:
+                found.setdefault((names, *rules), []).append(fqn)
+    for (names, *rules), fqns in found.items():
+        bag.add(findings.placed_apart(names, tuple(rules), list(dict.fromkeys(fqns)), resolved))
 
 
 # Laws of cuts
@@ -249,6 +267,7 @@ def _placed_alike(resolved: Resolved, bag: Bag) -> None:
 
 def _one_axis_once(resolved: Resolved, bag: Bag) -> None:
     """One axis cuts at most one dimension of what a module computes over."""
+    clashes: dict[str, dict[frozenset[int], cut_findings.Clash]] = {}
     for fqn, names in _spaces(resolved):
         taken: dict[str, str] = {}
         for name in names:
@@ -256,7 +275,11 @@ def _one_axis_once(resolved: Resolved, bag: Bag) -> None:
                 other = taken.setdefault(axis, name)
                 if resolved.model.kin(other) != resolved.model.kin(name):
                     rules = resolved.rules.decide(fqn, other).rule, resolved.rules.decide(fqn, name).rule
-                    bag.add(findings.axis_cuts_twice(axis, (other, name), rules, fqn, resolved))
+                    clash = cut_findings.Clash(rules=tuple(rule for rule in rules if rule is not None), fqns=[])
+                    clashes.setdefault(axis, {}).setdefault(clash.key, clash).fqns.append(fqn)
+    for axis, found in clashes.items():
+        for finding in cut_findings.clashing(axis, list(found.values()), resolved):
+            bag.add(finding)
 
 
 def _spaces(resolved: Resolved) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -281,13 +304,19 @@ def _ordered(dims: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
 def _even(resolved: Resolved, bag: Bag) -> None:
     """Each cut is in equal parts, unless the spec allows otherwise for that name."""
     allowed = {word.value for word in resolved.spec.uneven}
-    sizes = known_sizes(resolved)
+    sizes = {name: size for name, size in known_sizes(resolved).items() if name not in allowed}
+    if sizes.get("batch", 0) % resolved.sizes.accumulation:
+        bag.add(cut_findings.uneven_steps(resolved, sizes.pop("batch")))
+    found: dict[int, tuple[PlaceRule, list[str]]] = {}
     for fqn, name, outermost in dict.fromkeys(_asked(resolved)):
-        axes = resolved.axes(fqn, name)
-        count = sizes.get(name)
-        parts = resolved.mesh.product(axes) * (resolved.sizes.accumulation if name == "batch" else 1)
-        if outermost and count is not None and count % parts and name not in allowed:
-            bag.add(findings.uneven_shard(name, count, axes, fqn, resolved))
+        decision = resolved.rules.decide(fqn, name)
+        if decision.rule is None or not outermost or name not in sizes:
+            continue
+        parts = resolved.mesh.product(decision.axes) * (resolved.sizes.accumulation if name == "batch" else 1)
+        if sizes[name] % parts:
+            found.setdefault(id(decision.rule), (decision.rule, []))[1].append(fqn)
+    for rule, fqns in found.values():
+        bag.add(cut_findings.uneven_shard(rule.name, sizes[rule.name], rule, fqns, resolved))
 
 
 def known_sizes(resolved: Resolved) -> Mapping[str, int]:
@@ -307,9 +336,9 @@ def _axes_used(resolved: Resolved, bag: Bag) -> None:
         if resolved.mesh.size(entry.name) == 1 or entry.name in used:
             continue
         if entry.name in stored:
-            bag.add(findings.store_without_data(entry, resolved))
+            bag.add(mesh_findings.store_without_data(entry, resolved))
         else:
-            bag.add(findings.unused_axis(entry, resolved))
+            bag.add(mesh_findings.unused_axis(entry, resolved))
 
 
 def strategy_axes(plugin: object) -> tuple[str, ...]:

@@ -3,44 +3,62 @@
 from __future__ import annotations
 
 from ..diagnostics import Bag
-from . import findings
+from ..language.spec import PlaceRule
+from . import cut_findings, findings
 from .collectives import known_move, moves
-from .ir import Plan
+from .fold import template
+from .ir import Edge, Plan
 from .resolve import Resolved, strategy_axes
 
 
 def verify(plan: Plan, resolved: Resolved, bag: Bag) -> None:
-    """Every law, into the bag."""
+    """Every law, into the bag. Equal findings of different layers are one."""
     for law in (no_unfinished_sum, one_move_an_edge, inner_cuts_move, needed_whole, weights_agree, store_is_free):
         law(plan, resolved, bag)
 
 
 def no_unfinished_sum(plan: Plan, resolved: Resolved, bag: Bag) -> None:
     """No value goes on from a boundary as a sum that nobody finishes."""
+    found: dict[tuple[str, str, str], list[Edge]] = {}
     for edge in plan.edges:
         for axis in plan.mesh.names:
             if edge.dst.kind(axis) == "P" and plan.mesh.size(axis) > 1:
-                bag.add(findings.unfinished_sum(edge, axis, resolved))
+                found.setdefault((*_alike(edge), axis), []).append(edge)
+    for (_, _, axis), edges in found.items():
+        bag.add(cut_findings.unfinished_sum(edges, axis, resolved))
+
+
+def _alike(edge: Edge) -> tuple[str, str]:
+    """The same for the same port of each layer."""
+    return template(edge.module), edge.port
 
 
 def one_move_an_edge(plan: Plan, resolved: Resolved, bag: Bag) -> None:
     """A boundary redistributes over one axis at most, by a move that has a meaning."""
+    found: dict[tuple[object, ...], tuple[PlaceRule | None, list[str], list[Edge]]] = {}
     for edge in plan.edges:
-        found = moves(edge, plan.mesh)
-        if len(found) > 1:
-            bag.add(findings.moves_twice(edge, [move.axis for move in found], resolved))
-        for move in found:
+        made = moves(edge, plan.mesh)
+        axes = [move.axis for move in made]
+        if len(made) > 1:
+            rule = cut_findings.rule_at(edge, resolved)
+            found.setdefault((id(rule), *axes), (rule, axes, []))[2].append(edge)
+        for move in made:
             assert known_move(move) or edge.dst.kind(move.axis) == "P", f"{edge.module} {edge.port}: {move}"
+    for rule, axes, edges in found.values():
+        bag.add(cut_findings.moves_twice(edges, axes, rule, resolved))
 
 
 def inner_cuts_move(plan: Plan, resolved: Resolved, bag: Bag) -> None:
     """Where a dim is cut by several axes, only the innermost comes or goes at a boundary."""
+    found: dict[tuple[object, ...], tuple[int, list[Edge]]] = {}
     for edge in plan.edges:
-        for dim in range(len(edge.names)):
+        for dim, factors in enumerate(edge.names):
             src, dst = _live(edge.src.dims[dim], plan), _live(edge.dst.dims[dim], plan)
             short, long = sorted((src, dst), key=len)
             if long[: len(short)] != short or len(long) - len(short) > 1:
-                bag.add(findings.out_of_order(edge, dim, resolved))
+                found.setdefault((factors[0], frozenset((src, dst))), (dim, []))[1].append(edge)
+    for dim, edges in found.values():
+        bag.add(cut_findings.out_of_order(edges, dim, resolved))
 
 
 def _live(axes: tuple[str, ...], plan: Plan) -> tuple[str, ...]:
@@ -50,21 +68,31 @@ def _live(axes: tuple[str, ...], plan: Plan) -> tuple[str, ...]:
 def needed_whole(plan: Plan, resolved: Resolved, bag: Bag) -> None:
     """What a module computes over as a whole is whole inside it, or a strategy sees to it."""
     helped = {axis for use in resolved.spec.strategies for axis in strategy_axes(use.plugin)}
+    found: dict[tuple[object, ...], tuple[PlaceRule, list[str]]] = {}
     for boundary in resolved.model.boundaries:
         for name in boundary.whole:
-            axes = _live(resolved.axes(boundary.module, name), plan)
-            left = tuple(axis for axis in axes if axis not in helped)
-            if left:
-                bag.add(findings.needs_whole(name, left, boundary.module, resolved))
+            decision = resolved.rules.decide(boundary.module, name)
+            for axis in _live(decision.axes, plan):
+                if axis not in helped and decision.rule is not None:
+                    key = (template(boundary.module), name, axis, id(decision.rule))
+                    found.setdefault(key, (decision.rule, []))[1].append(boundary.module)
+    for (_, name, axis, _), (rule, modules) in found.items():
+        bag.add(cut_findings.needs_whole(str(name), str(axis), rule, modules, resolved))
 
 
 def weights_agree(plan: Plan, resolved: Resolved, bag: Bag) -> None:
     """A tensor is placed as the module that computes with it."""
+    found: dict[tuple[object, ...], tuple[PlaceRule, list[tuple[str, str]]]] = {}
     for module, tensors in resolved.model.held.items():
         for tensor in tensors:
-            for factors in tensor.dims:
-                if resolved.axes(tensor.fqn, factors[0]) != resolved.axes(module, factors[0]):
-                    bag.add(findings.weight_apart(factors[0], tensor.fqn, module, resolved))
+            for name, *_ in tensor.dims:
+                own, around = (resolved.rules.decide(fqn, name) for fqn in (tensor.fqn, module))
+                rule = own.rule or around.rule
+                if own.axes != around.axes and rule is not None:
+                    key = (template(tensor.fqn), name, id(rule), own.axes, around.axes)
+                    found.setdefault(key, (rule, []))[1].append((tensor.fqn, module))
+    for (_, name, *_), (rule, pairs) in found.items():
+        bag.add(findings.weight_apart(rule, str(name), pairs, resolved))
 
 
 def store_is_free(plan: Plan, resolved: Resolved, bag: Bag) -> None:
@@ -73,4 +101,4 @@ def store_is_free(plan: Plan, resolved: Resolved, bag: Bag) -> None:
     for word in store.over if store is not None else ():
         cut = [t.fqn for t in plan.tensors if word.value in t.stored and any(word.value in d.axes for d in t.dims)]
         if cut:
-            bag.add(findings.store_cuts(word, cut, resolved))
+            bag.add(cut_findings.store_cuts(word, cut, resolved))

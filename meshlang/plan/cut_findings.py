@@ -1,0 +1,301 @@
+"""Findings about cuts: of what a module computes over, of a dimension's count, of values on their way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..diagnostics import Diagnostic, Edit, Help, Label
+from ..language.spec import AxisEntry, PlaceRule, Written
+from .fold import template, told
+from .mesh_findings import divisors
+from .words import cut_over, listed, said
+
+if TYPE_CHECKING:
+    from .ir import Edge
+    from .resolve import Resolved
+
+#: Sizes of an axis that one help offers.
+MOST_SIZES = 8
+#: Module boundaries that one finding lists.
+MOST_PORTS = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clash:
+    """Two rules that cut with one axis, and where they do so together."""
+
+    rules: tuple[PlaceRule, ...]
+    fqns: list[str]
+
+    @property
+    def key(self) -> frozenset[int]:
+        """The same for the same two rules."""
+        return frozenset(id(rule) for rule in self.rules)
+
+
+def clashing(axis: str, clashes: Sequence[Clash], resolved: Resolved) -> Iterator[Diagnostic]:
+    """All clashes over one axis: a single finding when one rule takes part in each of them."""
+    common = [rule for rule in clashes[0].rules if all(rule in clash.rules for clash in clashes)]
+    if len(clashes) == 1 or not common:
+        yield from (axis_cuts_twice(axis, *clash.rules, clash.fqns, resolved) for clash in clashes)
+        return
+    others = [rule for clash in clashes for rule in clash.rules if rule is not common[0]]
+    fqns = list(dict.fromkeys(fqn for clash in clashes for fqn in clash.fqns))
+    yield axis_cuts_many(axis, common[0], others, fqns, resolved)
+
+
+def axis_cuts_twice(
+    axis: str, first: PlaceRule, second: PlaceRule, fqns: Sequence[str], resolved: Resolved
+) -> Diagnostic:
+    """One axis cuts two dimensions of a tensor, or of what one module computes over."""
+    one, other = sorted((first, second), key=lambda rule: rule.span.start)
+    return Diagnostic(
+        code="axis-cuts-twice",
+        message=f"`{axis}` cuts both `{one.name}` and `{other.name}`",
+        label=Label(span=other.span, text=f"cuts `{other.name}`"),
+        labels=(Label(span=one.span, text=f"cuts `{one.name}`"),),
+        notes=_twice_notes(fqns, resolved),
+        help=(*_gathered(axis, (one.name, other.name), fqns, resolved), _whole(other)),
+    )
+
+
+def axis_cuts_many(
+    axis: str, main: PlaceRule, others: Sequence[PlaceRule], fqns: Sequence[str], resolved: Resolved
+) -> Diagnostic:
+    """One axis cuts a dimension, and beside it, module by module, others."""
+    rules = sorted(others, key=lambda rule: rule.span.start)
+    names = list(dict.fromkeys(rule.name for rule in rules))
+    return Diagnostic(
+        code="axis-cuts-twice",
+        message=f"`{axis}` cuts `{main.name}`, and beside it {listed(names)}",
+        label=Label(span=main.span, text=f"cuts `{main.name}`"),
+        labels=tuple(Label(span=rule.span, text=f"cuts `{rule.name}`") for rule in rules),
+        notes=_twice_notes(fqns, resolved),
+        help=(*_gathered(axis, (main.name,), fqns, resolved), _whole(main)),
+    )
+
+
+def _twice_notes(fqns: Sequence[str], resolved: Resolved) -> tuple[str, ...]:
+    return (
+        f"in {told(fqns, resolved.model.modules)}",
+        "one axis cuts one dimension of what a module computes over",
+    )
+
+
+def _gathered(axis: str, names: Iterable[str], fqns: Sequence[str], resolved: Resolved) -> tuple[Help, ...]:
+    """Offer to gather the batch or the sequence inside the modules, or in those around them."""
+    modules = [fqn if fqn in resolved.model.by_module else fqn.rpartition(".")[0] for fqn in fqns]
+    around = list(dict.fromkeys(template(_around(module, resolved)) for module in modules))
+    glob = around[0] if len(around) == 1 else "{" + ",".join(around) + "}"
+    return tuple(
+        _gather(axis, name, glob, resolved.axes(modules[0], name), resolved)
+        for name in names
+        if name in ("seq", "batch")
+    )
+
+
+def _around(module: str, resolved: Resolved) -> str:
+    """The module with a boundary around this one; itself, when that would be a whole layer or the model."""
+    scope = resolved.model.scopes.get(module, "")
+    return module if not scope or template(scope).endswith("*") else scope
+
+
+def _gather(axis: str, name: str, glob: str, axes: Iterable[str], resolved: Resolved) -> Help:
+    """Offer a [within] at the end of the spec under which the modules see the dimension uncut by the axis."""
+    left = [f'"{each}"' for each in axes if each != axis]
+    value = '"whole"' if not left else left[0] if len(left) == 1 else f"[{', '.join(left)}]"
+    source = resolved.spec.source
+    end = len(source.text)
+    edit = Edit(span=source.span(end, end), text=f'\n[within."{glob}"]\n{name} = {value}\n')
+    return Help(text=f'gather it inside: `[within."{glob}"] {name} = {value}`', edits=(edit,))
+
+
+def uneven_shard(name: str, count: int, rule: PlaceRule, fqns: Sequence[str], resolved: Resolved) -> Diagnostic:
+    """A dimension does not divide over the axes that cut it."""
+    axes = [axis.value for axis in rule.axes]
+    entries = [entry for axis in axes for entry in resolved.spec.mesh if entry.name == axis]
+    steps = resolved.sizes.accumulation if name == "batch" else 1
+    parts = resolved.mesh.product(axes) * steps
+    over = " x ".join(f"`{axis}` = {resolved.mesh.size(axis)}" for axis in axes)
+    over += f" x {steps} accumulation steps" if steps > 1 else ""
+    return Diagnostic(
+        code="uneven-shard",
+        message=f"`{name}` = {count} does not divide over {over}",
+        label=Label(span=rule.span, text=f"{count} {name} over {parts} parts"),
+        labels=tuple(Label(span=entry.span, text="axis size set here") for entry in entries if entry.size is not None),
+        notes=(_carriers(name, fqns, resolved),),
+        help=tuple(_sizes(entry, count, parts, resolved) for entry in entries if resolved.mesh.size(entry.name) > 1),
+    )
+
+
+def uneven_steps(resolved: Resolved, batch: int) -> Diagnostic:
+    """The batch does not divide over the steps of accumulation."""
+    assert resolved.spec.sizes is not None
+    steps, written = resolved.spec.sizes.accumulation, resolved.spec.sizes.batch
+    assert steps is not None
+    fits = [n for n in divisors(steps.value) if batch % n == 0][-MOST_SIZES:]
+    return Diagnostic(
+        code="uneven-shard",
+        message=f"`batch` = {batch} does not divide over {steps.value} accumulation steps",
+        label=Label(span=steps.span, text=f"{batch} sequences over {steps.value} steps"),
+        labels=(Label(span=written.span, text="batch set here"),) if written is not None else (),
+        help=(
+            Help(
+                text="accumulation may be {} here",
+                edits=tuple(Edit(span=steps.span, text=str(n)) for n in fits),
+                values=tuple(str(n) for n in fits),
+            ),
+        ),
+    )
+
+
+def _carriers(name: str, fqns: Sequence[str], resolved: Resolved) -> str:
+    """The tensors among `fqns`, with the shape that they share."""
+    tensors = [tensor for tensor in resolved.model.tensors if tensor.fqn in set(fqns)]
+    if not tensors:
+        return (
+            "a size of the run, not of the model"
+            if name in ("batch", "seq")
+            else f"in {told(fqns, resolved.model.modules)}"
+        )
+    shapes = {tuple(resolved.model.size(factors) for factors in tensor.dims) for tensor in tensors}
+    shape = f", shape {next(iter(shapes))}" if len(shapes) == 1 else ""
+    return f"on {told([tensor.fqn for tensor in tensors], resolved.model.modules)}{shape}"
+
+
+def _sizes(entry: AxisEntry, count: int, parts: int, resolved: Resolved) -> Help:
+    """Smaller sizes of an axis over which the count divides."""
+    size = resolved.mesh.size(entry.name)
+    others = parts // size
+    fits = [n for n in divisors(size) if count % (n * others) == 0][-MOST_SIZES:]
+    return Help(
+        text=f"{entry.name} may be {{}} here",
+        edits=tuple(Edit(span=entry.span, text=str(n)) for n in fits),
+        values=tuple(str(n) for n in fits),
+    )
+
+
+# Values on their way
+
+
+def needs_whole(name: str, axis: str, rule: PlaceRule, modules: Sequence[str], resolved: Resolved) -> Diagnostic:
+    """A module computes over the whole of a dimension that is cut inside it."""
+    notes = [f"in {told(modules, resolved.model.modules)}"]
+    if name == "seq":
+        notes.append("attention looks at every key: a strategy for context parallelism must run over the axis")
+    glob = template(modules[0])
+    return Diagnostic(
+        code="needs-whole",
+        message=f"`{glob}` computes over the whole of `{name}`, which `{axis}` cuts",
+        label=Label(span=rule.span, text=said(rule)),
+        notes=tuple(notes),
+        help=(_whole(rule), _gather(axis, name, glob, resolved.axes(modules[0], name), resolved)),
+    )
+
+
+def _whole(rule: PlaceRule) -> Help:
+    return Help(text=f'`{rule.name}` may be "whole" here', edits=(Edit(span=rule.span, text='"whole"'),))
+
+
+def store_cuts(axis: Written[str], fqns: Sequence[str], resolved: Resolved) -> Diagnostic:
+    """An axis is to store parts of a tensor that it already cuts."""
+    assert resolved.spec.store is not None
+    words = resolved.spec.store.over
+    left = ", ".join(f'"{word.value}"' for word in words if word.value != axis.value)
+    whole = axis.span.source.span(words[0].span.start, words[-1].span.end)
+    return Diagnostic(
+        code="store-cuts",
+        message=f"`{axis.value}` already cuts the weights while computing, so it cannot store them in parts",
+        label=Label(span=axis.span),
+        notes=(f"on {told(fqns, resolved.model.modules)}",),
+        help=(Help(text=f"`over` may be [{left}]", edits=(Edit(span=whole, text=left),)),) if left else (),
+    )
+
+
+def moves_twice(edges: Sequence[Edge], axes: Sequence[str], rule: PlaceRule | None, resolved: Resolved) -> Diagnostic:
+    """Values would have to be redistributed over two axes at one boundary."""
+    ports = list({(template(edge.module), edge.port): edge for edge in edges}.values())
+    kinds = [", ".join(f"{axis} {edge.src.kind(axis)} -> {edge.dst.kind(axis)}" for axis in axes) for edge in ports]
+    return Diagnostic(
+        code="moves-twice",
+        message=f"values would be redistributed over {listed(axes)} at once",
+        label=Label(span=rule.span if rule is not None else resolved.spec.mesh_span, text=said(rule) if rule else ""),
+        notes=(
+            *(f"{port(edge)}: {kind}" for edge, kind in zip(ports[:MOST_PORTS], kinds, strict=False)),
+            "one boundary redistributes over one axis; a module between the two may take one of them",
+        ),
+    )
+
+
+def unfinished_sum(edges: Sequence[Edge], axis: str, resolved: Resolved) -> Diagnostic:
+    """A value leaves the model, or enters a module, as a sum that nobody finishes."""
+    rule = rule_at(edges[0], resolved)
+    return Diagnostic(
+        code="unfinished-sum",
+        message=f"{port(edges[0])} goes on as an unfinished sum over `{axis}`",
+        label=Label(span=rule.span if rule is not None else resolved.spec.mesh_span, text=said(rule) if rule else ""),
+        notes=(f"in {_told(edges, resolved)}", *_rewritten(resolved)),
+    )
+
+
+def _rewritten(resolved: Resolved) -> tuple[str, ...]:
+    """Who may have done what no rule can do."""
+    names = [table.name.value for table in resolved.spec.strategies]
+    return (f"a strategy left it so: {listed(names)}",) if names else ()
+
+
+def out_of_order(edges: Sequence[Edge], dim: int, resolved: Resolved) -> Diagnostic:
+    """A cut would have to change under another cut that stays; all edges have the same two cuts of the same name."""
+    edge = edges[0]
+    name = edge.names[dim][0]
+    around = resolved.model.scopes.get(edge.module, "")
+    rules = [resolved.rules.decide(fqn, name).rule for fqn in (edge.module, around)]
+    main, *others = dict.fromkeys(rule for rule in rules if rule is not None)
+    ports = list({(template(each.module), each.port): each for each in edges}.values())
+    long, short = sorted((edge.src.dims[dim], edge.dst.dims[dim]), key=len, reverse=True)
+    return Diagnostic(
+        code="out-of-order",
+        message=f"`{name}` cannot go between {_cut(long)} and {_cut(short)}: only the innermost axis comes or goes",
+        label=Label(span=main.span, text=said(main)),
+        labels=tuple(Label(span=rule.span, text=said(rule)) for rule in others),
+        notes=tuple(port(each) for each in ports[:MOST_PORTS]),
+        help=_inner_last([main, *others], short),
+    )
+
+
+def _inner_last(rules: Sequence[PlaceRule], kept: Sequence[str]) -> tuple[Help, ...]:
+    """Offer the order in which the axes that stay are the outer ones."""
+    found = []
+    for rule in rules:
+        axes = [axis.value for axis in rule.axes]
+        if len(axes) > 1 and set(kept) <= set(axes):
+            ordered = [*kept, *(axis for axis in axes if axis not in kept)]
+            value = "[" + ", ".join(f'"{axis}"' for axis in ordered) + "]"
+            text = f"line {rule.key.line} may say `{rule.key.text} = {value}`"
+            found.append(Help(text=text, edits=(Edit(span=rule.span, text=value),)))
+    return tuple(found)
+
+
+def _cut(axes: Sequence[str]) -> str:
+    return " x ".join(f"`{axis}`" for axis in axes) or "no axis"
+
+
+def port(edge: Edge) -> str:
+    """A port in words: `output` of `layers.*.attention.wo`."""
+    return f"`{edge.port}` of `{template(edge.module) or 'the model'}`"
+
+
+def _told(edges: Sequence[Edge], resolved: Resolved) -> str:
+    return told([edge.module or "the model" for edge in edges], resolved.model.modules)
+
+
+def rule_at(edge: Edge, resolved: Resolved) -> PlaceRule | None:
+    """The rule that gives the inner side of an edge its layout, where the two sides differ."""
+    for dim, factors in enumerate(edge.names):
+        if edge.src.dims[dim] != edge.dst.dims[dim]:
+            rule = resolved.rules.decide(edge.module, factors[0]).rule
+            if rule is not None:
+                return rule
+    return None

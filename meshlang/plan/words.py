@@ -1,0 +1,35 @@
+"""Words that the findings of the plan share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..diagnostics import Edit, Help
+from ..language.spec import PlaceRule
+from ..source import Span
+
+
+def rename(span: Span, guess: str | None) -> tuple[Help, ...]:
+    """Offer a near name in place of what stands at `span`, in quotes where it needs them."""
+    if guess is None:
+        return ()
+    quoted = span.text[:1] in ("'", '"')
+    text = f'"{guess}"' if quoted or not guess.replace("_", "").replace("-", "").isalnum() else guess
+    return (Help(text=f"did you mean `{guess}`?", edits=(Edit(span=span, text=text),)),)
+
+
+def said(rule: PlaceRule) -> str:
+    """A rule in words: `heads` on `tp`."""
+    return f"`{rule.name}` {cut_over(axis.value for axis in rule.axes)}"
+
+
+def cut_over(axes: Iterable[str]) -> str:
+    """Axes that cut a dimension, outer first: on `cp` x `tp`."""
+    words = tuple(axes)
+    return "on " + " x ".join(f"`{axis}`" for axis in words) if words else "whole"
+
+
+def listed(words: Iterable[str]) -> str:
+    """`a`, `b` and `c`."""
+    shown = [f"`{word}`" for word in words]
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}" if shown else ""
