@@ -47,7 +47,8 @@ class Boundary:
     """What crosses the boundary of a module: named inputs of its forward, one output.
 
     `whole` names the dimensions that the module computes over as a whole (a norm over its
-    features, attention over its keys): inside it, no axis may cut them.
+    features): inside it, no axis may cut them. `whole_inputs` says the same of one input only, as
+    (input, dimension): attention computes each query by itself, and looks over every key.
     """
 
     module: str
@@ -55,6 +56,7 @@ class Boundary:
     output: tuple[Factors, ...] | None
     whole: tuple[str, ...]
     span: Span
+    whole_inputs: tuple[tuple[str, str], ...] = ()
 
     def ports(self) -> tuple[tuple[str, tuple[Factors, ...]], ...]:
         """(port, dims) for each input and the output."""

@@ -26,13 +26,17 @@ def read_boundaries(tables: Mapping[str, Node], fields: Fields) -> tuple[Boundar
         inputs = fields.table(entries.get("input"), "`input`, with an entry for each argument,")
         ports = tuple((name, fields.dims(port)) for name, port in inputs.items())
         output = fields.dims(entries["output"]) if "output" in entries else None
-        whole = tuple(word.value for word in fields.nodes(entries.get("whole"), "`whole`"))
+        words = tuple(word.value for word in fields.nodes(entries.get("whole"), "`whole`"))
+        whole = tuple(word for word in words if "." not in word)
+        pairs = tuple((head, name) for head, dot, name in (word.partition(".") for word in words) if dot)
         for place in fields.names(key, span):
             if place.fqn in found:
                 also = (Label(span=found[place.fqn].span, text="also here"),)
                 fields.add("card-twice", f"the boundary of `{place.fqn}` is described twice", span, labels=also)
                 continue
-            found[place.fqn] = Boundary(module=place.fqn, inputs=ports, output=output, whole=whole, span=span)
+            found[place.fqn] = Boundary(
+                module=place.fqn, inputs=ports, output=output, whole=whole, whole_inputs=pairs, span=span
+            )
     return tuple(found.values())
 
 

@@ -224,6 +224,11 @@ def _check_whole_inside(model: Model, fields: Fields) -> None:
                 notes = (f"the nearest is `{guess}`",) if guess else ()
                 message = f"`{name}`, whole inside, is no dimension of this boundary"
                 fields.add("card-dims", message, boundary.span, notes=notes)
+        ports = {name: set(_all(dims)) for name, dims in boundary.inputs}
+        for port, name in boundary.whole_inputs:
+            if name not in ports.get(port, ()):
+                message = f"`{port}.{name}`, whole inside, is no dimension of an input of this boundary"
+                fields.add("card-dims", message, boundary.span)
 
 
 def _check_kin(model: Model, fields: Fields) -> None:

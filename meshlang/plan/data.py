@@ -83,6 +83,7 @@ def _edge(edge: Edge) -> dict[str, Any]:
         "shape": list(edge.shape),
         "src": _layout(edge.src),
         "dst": _layout(edge.dst),
+        "whole": list(edge.whole),
     }
 
 
@@ -170,6 +171,7 @@ def _read_edge(item: dict[str, Any]) -> Edge:
         shape=tuple(item["shape"]),
         src=_read_layout(item["src"]),
         dst=_read_layout(item["dst"]),
+        whole=tuple(item["whole"]),
     )
 
 

@@ -135,7 +135,10 @@ class _Values:
         src, dst = self.sides(boundary.module, port, dims)
         sizes = known_sizes(self.resolved)
         shape = tuple(_product(sizes, factors) for factors in dims)
-        return Edge(module=boundary.module, port=port, names=dims, shape=shape, src=src, dst=dst)
+        here = {name for factors in dims for name in factors}
+        looked = (*boundary.whole, *(name for head, name in boundary.whole_inputs if f"input.{head}" == port))
+        whole = tuple(name for name in looked if name in here and port != "output")
+        return Edge(module=boundary.module, port=port, names=dims, shape=shape, src=src, dst=dst, whole=whole)
 
     def sides(self, module: str, port: str, dims: tuple[Factors, ...]) -> tuple[Layout, Layout]:
         """(src, dst) of a port."""

@@ -118,6 +118,8 @@ class Edge:
     that the spec gives no size for is None.
     src and dst: the layout that the value comes in and the one it goes on with. Where they
     differ, it is redistributed at this boundary, and nowhere else.
+    whole: names that the module looks over as a whole in this input: no axis may cut them in dst,
+    unless a strategy computes across the parts.
     """
 
     module: str
@@ -126,6 +128,7 @@ class Edge:
     shape: tuple[int | None, ...]
     src: Layout
     dst: Layout
+    whole: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from . import cut_findings, findings
 from .collectives import known_move, moves
 from .fold import template
 from .ir import Edge, Plan
-from .resolve import Resolved, strategy_axes
+from .resolve import Resolved
 
 
 def verify(plan: Plan, resolved: Resolved, bag: Bag) -> None:
@@ -67,15 +67,17 @@ def _live(axes: tuple[str, ...], plan: Plan) -> tuple[str, ...]:
 
 def needed_whole(plan: Plan, resolved: Resolved, bag: Bag) -> None:
     """What a module computes over as a whole is whole inside it, or a strategy sees to it."""
-    helped = {axis for use in resolved.spec.strategies for axis in strategy_axes(use.plugin)}
+    helped = {use.axis for use in plan.strategies if use.ops is not None}
     found: dict[tuple[object, ...], tuple[PlaceRule, list[str]]] = {}
-    for boundary in resolved.model.boundaries:
-        for name in boundary.whole:
-            decision = resolved.rules.decide(boundary.module, name)
-            for axis in _live(decision.axes, plan):
-                if axis not in helped and decision.rule is not None:
-                    key = (template(boundary.module), name, axis, id(decision.rule))
-                    found.setdefault(key, (decision.rule, []))[1].append(boundary.module)
+    for edge in plan.edges:
+        for factors, axes in zip(edge.names, edge.dst.dims, strict=True):
+            rule = resolved.rules.decide(edge.module, factors[0]).rule
+            for axis in _live(axes, plan):
+                if factors[0] in edge.whole and axis not in helped and rule is not None:
+                    key = (template(edge.module), factors[0], axis, id(rule))
+                    modules = found.setdefault(key, (rule, []))[1]
+                    if edge.module not in modules:
+                        modules.append(edge.module)
     for (_, name, axis, _), (rule, modules) in found.items():
         bag.add(cut_findings.needs_whole(str(name), str(axis), rule, modules, resolved))
 
