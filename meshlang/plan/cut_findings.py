@@ -10,7 +10,7 @@ from ..diagnostics import Diagnostic, Edit, Help, Label
 from ..language.spec import AxisEntry, PlaceRule, Written
 from .fold import template, told
 from .mesh_findings import divisors
-from .words import cut_over, listed, said
+from .words import listed, said
 
 if TYPE_CHECKING:
     from .ir import Edge
@@ -26,7 +26,7 @@ MOST_PORTS = 4
 class Clash:
     """Two rules that cut with one axis, and where they do so together."""
 
-    rules: tuple[PlaceRule, ...]
+    rules: tuple[PlaceRule, PlaceRule]
     fqns: list[str]
 
     @property
@@ -39,25 +39,23 @@ def clashing(axis: str, clashes: Sequence[Clash], resolved: Resolved) -> Iterato
     """All clashes over one axis: a single finding when one rule takes part in each of them."""
     common = [rule for rule in clashes[0].rules if all(rule in clash.rules for clash in clashes)]
     if len(clashes) == 1 or not common:
-        yield from (axis_cuts_twice(axis, *clash.rules, clash.fqns, resolved) for clash in clashes)
+        yield from (axis_cuts_twice(axis, clash, resolved) for clash in clashes)
         return
     others = [rule for clash in clashes for rule in clash.rules if rule is not common[0]]
     fqns = list(dict.fromkeys(fqn for clash in clashes for fqn in clash.fqns))
     yield axis_cuts_many(axis, common[0], others, fqns, resolved)
 
 
-def axis_cuts_twice(
-    axis: str, first: PlaceRule, second: PlaceRule, fqns: Sequence[str], resolved: Resolved
-) -> Diagnostic:
+def axis_cuts_twice(axis: str, clash: Clash, resolved: Resolved) -> Diagnostic:
     """One axis cuts two dimensions of a tensor, or of what one module computes over."""
-    one, other = sorted((first, second), key=lambda rule: rule.span.start)
+    one, other = sorted(clash.rules, key=lambda rule: rule.span.start)
     return Diagnostic(
         code="axis-cuts-twice",
         message=f"`{axis}` cuts both `{one.name}` and `{other.name}`",
         label=Label(span=other.span, text=f"cuts `{other.name}`"),
         labels=(Label(span=one.span, text=f"cuts `{one.name}`"),),
-        notes=_twice_notes(fqns, resolved),
-        help=(*_gathered(axis, (one.name, other.name), fqns, resolved), _whole(other)),
+        notes=_twice_notes(clash.fqns, resolved),
+        help=(*_gathered(axis, (one.name, other.name), clash.fqns, resolved), _whole(other)),
     )
 
 

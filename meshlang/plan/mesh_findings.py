@@ -196,7 +196,7 @@ def leaves_node(word: Written[str], near_ranks: int, spec: Spec, mesh: Mesh) -> 
         label=Label(span=word.span, text="promised here"),
         labels=(Label(span=per_node.span, text="node size set here"),),
         notes=(
-            f"a group of it lies among {near_ranks} neighbouring ranks ({product}), and nodes hold no whole number of these",
+            f"a group of it lies among {near_ranks} neighbours ({product}), and nodes hold no whole number of these",
         ),
     )
 

@@ -252,14 +252,14 @@ def _outer_factor(resolved: Resolved, bag: Bag) -> None:
 
 def _placed_alike(resolved: Resolved, bag: Bag) -> None:
     """Names that count the same things are placed alike, wherever either of them is."""
-    found: dict[tuple[object, ...], list[str]] = {}
+    found: dict[tuple[str, str, PlaceRule | None, PlaceRule | None], list[str]] = {}
     for fqn, name in dict.fromkeys((fqn, name) for fqn, name, _ in _asked(resolved)):
-        for names in resolved.model.same.items():
-            rules = tuple(resolved.rules.decide(fqn, each).rule for each in names)
-            if name in names and len({_axes(rule) if rule is not None else () for rule in rules}) > 1:
-                found.setdefault((names, *rules), []).append(fqn)
-    for (names, *rules), fqns in found.items():
-        bag.add(findings.placed_apart(names, tuple(rules), list(dict.fromkeys(fqns)), resolved))
+        for one, other in resolved.model.same.items():
+            a, b = resolved.rules.decide(fqn, one), resolved.rules.decide(fqn, other)
+            if name in (one, other) and a.axes != b.axes:
+                found.setdefault((one, other, a.rule, b.rule), []).append(fqn)
+    for (one, other, a, b), fqns in found.items():
+        bag.add(findings.placed_apart((one, other), (a, b), list(dict.fromkeys(fqns)), resolved))
 
 
 # Laws of cuts
@@ -273,9 +273,9 @@ def _one_axis_once(resolved: Resolved, bag: Bag) -> None:
         for name in names:
             for axis in resolved.axes(fqn, name):
                 other = taken.setdefault(axis, name)
-                if resolved.model.kin(other) != resolved.model.kin(name):
-                    rules = resolved.rules.decide(fqn, other).rule, resolved.rules.decide(fqn, name).rule
-                    clash = cut_findings.Clash(rules=tuple(rule for rule in rules if rule is not None), fqns=[])
+                first, second = resolved.rules.decide(fqn, other).rule, resolved.rules.decide(fqn, name).rule
+                if first and second and resolved.model.kin(other) != resolved.model.kin(name):
+                    clash = cut_findings.Clash(rules=(first, second), fqns=[])
                     clashes.setdefault(axis, {}).setdefault(clash.key, clash).fqns.append(fqn)
     for axis, found in clashes.items():
         for finding in cut_findings.clashing(axis, list(found.values()), resolved):
