@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..mesh import Mesh
@@ -129,6 +130,8 @@ class _Recorder(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
+        if DTensor in types:
+            return NotImplemented  # DTensor goes first, so that what it issues by itself is seen here
         kwargs = kwargs or {}
         namespace, _, name = str(func.name()).partition("::")
         if namespace in ("c10d", "_c10d_functional", "_c10d_functional_autograd"):

@@ -1,0 +1,188 @@
+"""A plan on any `nn.Module`: parameters as DTensors, redistributes at module boundaries, FSDP.
+
+The module knows nothing of it. It is called on each rank with that rank's part of the inputs,
+as plain tensors; its loss and gradients are those of one process. Nothing communicates that
+the plan does not print.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import MixedPrecisionPolicy
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor.placement_types import Placement
+
+from ..plan.ir import Plan
+from .boundary import Boundary, boundary
+from .errors import LoweringError
+from .fit import argument, arguments, fit
+from .layout import placements
+from .mesh import active, compute_axes, compute_mesh, replica_axes, storage_mesh
+from .store import plain_sums, shard_units
+
+
+def lower(plan: Plan, model: nn.Module, mesh: DeviceMesh) -> nn.Module:
+    """The model, placed as the plan says over a mesh of `device_mesh`; changed in place.
+
+    Args:
+        model: on the meta device, or with the same values on every rank.
+
+    Raises:
+        LoweringError: the plan and the model do not fit, or DTensor has no word for a layout.
+    """
+    fit(plan, model)
+    sayable(plan)
+    distribute(plan, model, mesh)
+    for fqn, module in model.named_modules():
+        ports = {edge.port: boundary(plan, edge, mesh) for edge in plan.edges if edge.module == fqn}
+        hook_inputs(module, {name: ports[f"input.{name}"] for name in _inputs(plan, fqn)}, local=_is_local(module))
+        if "output" in ports:
+            hook_output(module, ports["output"])
+    if replica_axes(plan):
+        store(plan, model, mesh)
+    else:
+        sum_by_hooks(model)
+    return model
+
+
+def sayable(plan: Plan) -> None:
+    """Nothing, when DTensor and FSDP have a word for all of the plan.
+
+    Raises:
+        LoweringError: with everything that they have not.
+    """
+    order = plan.mesh.names
+    problems = [
+        f"{edge.module} {edge.port}: the axes {cuts} cut one dim in another order than the mesh's"
+        for edge in plan.edges
+        for layout in (edge.src, edge.dst)
+        for cuts in layout.dims
+        if list(live := active(plan, cuts)) != [axis for axis in cuts if axis in live]
+    ]
+    problems += [f"axis {axis} is for pipelines" for axis in active(plan, plan.axes_of("pipeline"))]
+    for tensor in plan.tensors:
+        cut = [active(plan, dim.axes) for dim in tensor.dims]
+        uneven = any(dim.units % plan.mesh.product(axes) for dim, axes in zip(tensor.dims, cut, strict=True))
+        if uneven:
+            problems.append(f"tensor {tensor.fqn}: a cut is not even")
+    if plan.precision.compute != plan.precision.state and not replica_axes(plan):
+        problems.append(f"computing in {plan.precision.compute} needs FSDP, and no axis of {order} carries data")
+    if problems:
+        raise LoweringError(problems)
+
+
+def distribute(plan: Plan, model: nn.Module, mesh: DeviceMesh) -> None:
+    """Parameters and buffers as DTensors over the tensor axes, each rank cutting its own part."""
+    tensor_mesh = compute_mesh(plan, mesh)
+    if tensor_mesh is None:
+        return
+    axes = compute_axes(plan)
+    done: dict[torch.Tensor, torch.Tensor] = {}
+    for fqn, module in model.named_modules():
+        prefix = f"{fqn}." if fqn else ""
+        for name, parameter in list(module.named_parameters(recurse=False)):
+            if parameter not in done:
+                kept = placements(plan.by_fqn[f"{prefix}{name}"].layout, axes)
+                part = distribute_tensor(parameter.detach(), tensor_mesh, kept, src_data_rank=None)
+                done[parameter] = nn.Parameter(part, requires_grad=parameter.requires_grad)
+            module.register_parameter(name, done[parameter])  # type: ignore[arg-type]
+        for name, buffer in list(module.named_buffers(recurse=False)):
+            kept = placements(plan.by_fqn[f"{prefix}{name}"].layout, axes)
+            part = distribute_tensor(buffer, tensor_mesh, kept, src_data_rank=None)
+            module.register_buffer(name, part, persistent=name not in module._non_persistent_buffers_set)
+
+
+def _inputs(plan: Plan, fqn: str) -> list[str]:
+    return [argument(edge) for edge in plan.edges if edge.module == fqn and edge.port != "output"]
+
+
+def _is_local(module: nn.Module) -> bool:
+    """Whether the plan alone says what the module computes: it holds nothing that DTensor could follow."""
+    return not any(True for _ in module.children()) and not any(True for _ in module.parameters(recurse=False))
+
+
+def hook_inputs(module: nn.Module, ports: Mapping[str, Boundary], *, local: bool) -> None:
+    """Before the module runs, each planned argument is checked and moved.
+
+    Args:
+        local: give the module its plain part of the value, not a DTensor.
+    """
+    if not ports:
+        return
+    names = arguments(module)
+
+    def moved(name: str, value: Any) -> Any:
+        if name not in ports:
+            return _whole(value, name) if local else value
+        if not isinstance(value, torch.Tensor):
+            return value
+        value = ports[name].move(ports[name].enter(value))
+        return ports[name].local(value) if local else value
+
+    def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        given = [moved(name, value) for name, value in zip(names, args, strict=False)]
+        return (*given, *args[len(given) :]), {name: moved(name, value) for name, value in kwargs.items()}
+
+    module.register_forward_pre_hook(before, with_kwargs=True)
+
+
+def _whole(value: Any, name: str) -> Any:
+    """An argument that the plan does not speak of, for a module that computes on plain tensors."""
+    if not isinstance(value, DTensor):
+        return value
+    if any(not placement.is_replicate() for placement in value.placements):
+        raise LoweringError([f"argument {name} is {value.placements}, and the plan does not say where it should be"])
+    return value.to_local()
+
+
+def hook_output(module: nn.Module, port: Boundary) -> None:
+    """After the module has run, its output is checked and moved."""
+
+    def after(_: nn.Module, args: tuple[Any, ...], output: Any) -> torch.Tensor:
+        if not isinstance(output, torch.Tensor):
+            raise LoweringError([f"{port.where} is a {type(output).__name__}, in the plan one tensor"])
+        return port.move(port.enter(output))
+
+    module.register_forward_hook(after)
+
+
+def store(plan: Plan, model: nn.Module, mesh: DeviceMesh) -> None:
+    """FSDP over the data and context axes, and the plan's element types.
+
+    Raises:
+        LoweringError: tensors of the plan are stored over different axes.
+    """
+    kinds = {active(plan, tensor.stored) for tensor in plan.tensors if tensor.kind == "parameter"}
+    if len(kinds) > 1:
+        raise LoweringError([f"tensors are stored over different axes: {sorted(kinds)}"])
+    stored = kinds.pop()
+    copies = tuple(axis for axis in replica_axes(plan) if axis not in stored)
+    policy = MixedPrecisionPolicy(
+        param_dtype=getattr(torch, plan.precision.compute),
+        reduce_dtype=getattr(torch, plan.precision.reduce),
+        cast_forward_inputs=False,
+    )
+    shard_units(plan, model, {"mesh": storage_mesh(mesh, copies, stored), "mp_policy": policy})
+    if mesh.device_type == "cpu":
+        plain_sums(model)
+
+
+def sum_by_hooks(model: nn.Module) -> None:
+    """Without FSDP, the gradient of a parameter is summed where the ranks' terms of it differ."""
+    for parameter in model.parameters():
+        if isinstance(parameter, DTensor) and parameter.requires_grad:
+            parameter.register_post_accumulate_grad_hook(_summed(tuple(parameter.placements)))
+
+
+def _summed(wanted: tuple[Placement, ...]) -> Callable[[torch.Tensor], None]:
+    def after(parameter: torch.Tensor) -> None:
+        grad = parameter.grad
+        assert isinstance(grad, DTensor)
+        parameter.grad = grad.redistribute(placements=wanted)
+
+    return after
