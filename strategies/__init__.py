@@ -1,0 +1,1 @@
+"""Strategies and schedules that come with meshlang, one a file."""

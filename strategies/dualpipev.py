@@ -1,0 +1,28 @@
+"""`schedule = "dualpipev"`: two stages a rank in the shape of a V, a forward and a backward at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from meshlang.strategy import Context, Diagnostic
+
+from .torch_schedule import TorchSchedule, at_least, exactly, keeps_weights
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class DualPipeV(TorchSchedule):
+    """Rank r has the stages r and 2 pp - 1 - r (the "cut in half" of DualPipe, DeepSeek-AI 2024).
+
+    Planned and checked; pipelines are not yet lowered.
+    """
+
+    ops: ClassVar[str | None] = "DualPipeV"
+    usual_chunks: ClassVar[int] = 2
+
+    def laws(self, context: Context) -> Iterator[Diagnostic]:
+        """Two stages a rank, a microbatch for each stage; weights are kept for their gradients."""
+        yield from list(exactly(self, context, 2)) or at_least(self, context)
+        yield from keeps_weights(context)

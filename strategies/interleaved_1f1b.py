@@ -1,0 +1,28 @@
+"""`schedule = "interleaved_1f1b"`: one forward, one backward, several stages a rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from meshlang.strategy import Context, Diagnostic
+
+from .torch_schedule import TorchSchedule, rounds
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Interleaved1F1B(TorchSchedule):
+    """Stages loop over the ranks, 2 on each unless the spec says otherwise (Narayanan et al. 2021).
+
+    torch asks less than the paper: microbatches need not be a multiple of `pp`, only of the
+    number of rounds. Planned and checked; pipelines are not yet lowered.
+    """
+
+    ops: ClassVar[str | None] = "Interleaved1F1B"
+    usual_chunks: ClassVar[int] = 2
+
+    def laws(self, context: Context) -> Iterable[Diagnostic]:
+        """Rounds of equal length."""
+        return rounds(self, context)

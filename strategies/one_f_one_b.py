@@ -1,0 +1,26 @@
+"""`schedule = "1f1b"`: one forward, one backward, once the pipeline is full."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from meshlang.strategy import Context, Diagnostic
+
+from .torch_schedule import TorchSchedule, at_least, exactly
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class OneFOneB(TorchSchedule):
+    """One stage a rank; a rank holds the activations of at most as many microbatches as there are stages.
+
+    Of PipeDream-Flush (Narayanan et al. 2021). Planned and checked; pipelines are not yet lowered.
+    """
+
+    ops: ClassVar[str | None] = "1F1B"
+
+    def laws(self, context: Context) -> Iterator[Diagnostic]:
+        """One stage a rank, and a microbatch for each stage."""
+        yield from list(exactly(self, context, 1)) or at_least(self, context)

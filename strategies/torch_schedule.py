@@ -1,0 +1,176 @@
+"""What torch's pipeline schedules share: their keys, and the laws that each of them holds to.
+
+The laws are those of the schedules in torch 2.14, and of torchtitan, which gives each microbatch
+the same number of sequences. They are told before anything starts; pipelines themselves are
+planned and not yet lowered, so `launch` refuses an axis `pp` of more than one rank.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+from meshlang.diagnostics import Diagnostic, Edit, Help
+from meshlang.strategy import Context, Plan, Schedule
+
+#: The axis that stages lie along; a spec with `[pipeline]` and without it never gets here.
+PIPELINE_AXIS = "pp"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TorchSchedule(Schedule):
+    """A schedule that torch brings; `ops` is the name that torch knows it by.
+
+    Attributes:
+        microbatches: slices of the batch.
+        chunks: stages a rank; `usual_chunks` where the spec does not say.
+        subsequences: these schedules run whole sequences: 1.
+        split: layers of each stage, one part a stage, parts separated by "|".
+    """
+
+    usual_chunks: ClassVar[int] = 1
+
+    microbatches: int = field(metadata={"says": "slices of the batch"})
+    chunks: int | None = None
+    subsequences: int = 1
+    split: str | None = None
+
+    def check(self, context: Context) -> Iterable[Diagnostic]:
+        """What torch would refuse, and what it would get silently wrong."""
+        found = [*_positive(self, context), *_whole_sequences(self, context), *_parts(self, context)]
+        yield from found
+        if not found:
+            yield from self.laws(context)
+            yield from _equal_microbatches(self, context)
+
+    @abstractmethod
+    def laws(self, context: Context) -> Iterable[Diagnostic]:
+        """What this schedule asks for beyond what all do; the numbers are positive."""
+
+    def stages_per_rank(self, plan: Plan) -> int:
+        """As `chunks` says, or else `split`."""
+        if self.chunks is not None:
+            return self.chunks
+        if self.split is not None:
+            return _count(self.split) // plan.mesh.size(PIPELINE_AXIS)
+        return self.usual_chunks
+
+
+def _positive(schedule: TorchSchedule, context: Context) -> Iterator[Diagnostic]:
+    for key in ("microbatches", "chunks", "subsequences"):
+        number = getattr(schedule, key)
+        if number is not None and number < 1:
+            yield context.finding("bad-value", f"`{key}` = {number} is less than 1", key=key)
+
+
+def _whole_sequences(schedule: TorchSchedule, context: Context) -> Iterator[Diagnostic]:
+    if schedule.subsequences > 1:
+        message = f"`{_name(context)}` runs whole sequences, not {schedule.subsequences} parts of each"
+        yield numbers(context, "subsequences", message)
+
+
+def _parts(schedule: TorchSchedule, context: Context) -> Iterator[Diagnostic]:
+    """`split` has a part for each stage, the same number on each rank."""
+    if schedule.split is None:
+        return
+    parts, ranks = _count(schedule.split), context.plan.mesh.size(PIPELINE_AXIS)
+    if parts % ranks:
+        message = f"`split` makes {parts} stages, which do not divide over `{PIPELINE_AXIS}` = {ranks}"
+        yield numbers(context, "split", message)
+    elif schedule.chunks is not None and parts != schedule.chunks * ranks:
+        wanted = f"`chunks` = {schedule.chunks} on `{PIPELINE_AXIS}` = {ranks} make {schedule.chunks * ranks}"
+        yield numbers(context, "split", f"`split` makes {parts} stages, and {wanted}")
+
+
+def _count(split: str) -> int:
+    return split.count("|") + 1
+
+
+def _equal_microbatches(schedule: TorchSchedule, context: Context) -> Iterator[Diagnostic]:
+    """Each microbatch has the same number of sequences."""
+    plan, count = context.plan, schedule.microbatches
+    ranks = plan.mesh.product(plan.axes_of("data"))
+    slices = ranks * plan.sizes.accumulation
+    if plan.sizes.batch is None or plan.sizes.batch % slices or (plan.sizes.batch // slices) % count == 0:
+        return
+    batch = plan.sizes.batch // slices
+    allowed = [number for number in range(1, batch + 1) if batch % number == 0]
+    message = f"{batch} sequences a rank do not divide into {count} microbatches"
+    note = f"{plan.sizes.batch} sequences a step, over {ranks} ranks, in {plan.sizes.accumulation} passes"
+    yield numbers(context, "microbatches", message, allowed=_nearest(count, allowed), notes=(note,))
+
+
+def exactly(schedule: TorchSchedule, context: Context, wanted: int) -> Iterator[Diagnostic]:
+    """The schedule places `wanted` stages on each rank."""
+    found = schedule.stages_per_rank(context.plan)
+    if found != wanted:
+        key = "chunks" if schedule.chunks is not None else "split"
+        message = f"`{_name(context)}` places {wanted} of the stages on each rank, and here are {found}"
+        yield numbers(context, key, message, allowed=[wanted] if key == "chunks" else ())
+
+
+def at_least(schedule: TorchSchedule, context: Context) -> Iterator[Diagnostic]:
+    """The schedule needs as many microbatches as there are stages."""
+    ranks, each = context.plan.mesh.size(PIPELINE_AXIS), schedule.stages_per_rank(context.plan)
+    stages = ranks * each
+    if schedule.microbatches < stages:
+        made = f"`{PIPELINE_AXIS}` = {ranks}" + (f", {each} on each rank" if each > 1 else "")
+        message = f"`{_name(context)}` needs as many microbatches as stages: {schedule.microbatches} for {stages}"
+        yield numbers(context, "microbatches", message, allowed=[stages], notes=(f"stages: {made}",))
+
+
+def rounds(schedule: TorchSchedule, context: Context) -> Iterator[Diagnostic]:
+    """Microbatches run in as many rounds as `pp` goes into them, all of the same length."""
+    ranks, count = context.plan.mesh.size(PIPELINE_AXIS), schedule.microbatches
+    if not _in_rounds(count, ranks):
+        allowed = _nearest(count, [n for n in range(1, count + ranks + 1) if _in_rounds(n, ranks)])
+        message = f"{count} microbatches do not divide into {count // ranks} rounds"
+        note = f"`{_name(context)}` runs a round for each `{PIPELINE_AXIS}` = {ranks} microbatches that there are"
+        yield numbers(context, "microbatches", message, allowed=allowed, notes=(note,))
+
+
+def _in_rounds(count: int, ranks: int) -> bool:
+    return count % max(1, count // ranks) == 0
+
+
+def keeps_weights(context: Context) -> Iterator[Diagnostic]:
+    """Weights that are cut at rest stay gathered until their gradients are computed.
+
+    A zero-bubble schedule computes them after the backward of the inputs. torch 2.14's FSDP has
+    freed the weights by then when the spec says so, and their gradients are lost without an error.
+    """
+    plan = context.plan
+    freed = [unit for unit in plan.units if unit.after_forward == "free" and _cut_at_rest(unit.tensors, plan)]
+    if freed:
+        message = f'`{_name(context)}` loses gradients of weights that [store] after_forward = "free" frees'
+        note = 'it computes them after the backward of the inputs; after_forward = "keep" holds the weights until then'
+        yield context.finding("schedule-store", message, key="schedule", notes=(note,))
+
+
+def _cut_at_rest(fqns: Sequence[str], plan: Plan) -> bool:
+    return any(plan.by_fqn[fqn].stored for fqn in fqns)
+
+
+def numbers(
+    context: Context, key: str, message: str, *, allowed: Sequence[int] = (), notes: Sequence[str] = ()
+) -> Diagnostic:
+    """A finding at a number of `[pipeline]`, which could be one of `allowed`."""
+    finding = context.finding("schedule-numbers", message, key=key, notes=notes)
+    written = context.table.fields.get(key)
+    if written is None or not allowed:
+        return finding
+    values = tuple(str(number) for number in allowed)
+    edits = tuple(Edit(span=written.span, text=value) for value in values)
+    return replace(finding, help=(Help(text=f"`{key}` may be {{}} here", edits=edits, values=values),))
+
+
+def _nearest(count: int, allowed: Sequence[int]) -> list[int]:
+    """The last allowed number before `count`, and the first after it."""
+    below, above = [n for n in allowed if n < count], [n for n in allowed if n > count]
+    return [*below[-1:], *above[:1]]
+
+
+def _name(context: Context) -> str:
+    return context.table.name.value

@@ -1,0 +1,28 @@
+"""`schedule = "zbv"`: two stages a rank in the shape of a V, gradients of weights in the gaps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from meshlang.strategy import Context, Diagnostic
+
+from .torch_schedule import TorchSchedule, exactly, keeps_weights
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ZBV(TorchSchedule):
+    """Rank r has the stages r and 2 pp - 1 - r: the first rank also has the last stage (Qi et al. 2023, section 6).
+
+    Planned and checked; pipelines are not yet lowered.
+    """
+
+    ops: ClassVar[str | None] = "ZBVZeroBubble"
+    usual_chunks: ClassVar[int] = 2
+
+    def laws(self, context: Context) -> Iterator[Diagnostic]:
+        """Two stages a rank; weights are kept for their gradients."""
+        yield from exactly(self, context, 2)
+        yield from keeps_weights(context)
