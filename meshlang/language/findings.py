@@ -93,7 +93,7 @@ def unknown_key(where: str, name: str, node: Node, known: Sequence[str], meant: 
         message=message,
         label=Label(span=place(node), text=f"`{meant}` is near" if meant else ""),
         notes=(f"known: {', '.join(fits)}",) if known else (),
-        help=(offer(f"`{meant}`", place(node), meant),) if meant else (),
+        help=(offer(f"write `{meant}`", place(node), meant),) if meant else (),
     )
 
 

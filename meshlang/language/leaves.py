@@ -13,7 +13,7 @@ from ..source import Span
 from .files import VERSION
 from .findings import bad_value, near_words, offer, repeated, wrong_type
 from .pattern import Pattern, PatternError
-from .shape import Axes, AxisSize, Bytes, Choice, Flags, Glob, Kind, Names, Real, Text, Truth, Version, Whole
+from .shape import Axes, AxisSize, Bytes, Choice, Flags, Glob, Kind, Names, Real, Text, Truth, Version, Whole, expected
 from .spec import Written
 from .toml import Node
 
@@ -118,7 +118,7 @@ def axis_size(shape: AxisSize, node: Node, name: str, bag: Bag) -> int | str | N
         if node.value == "rest":
             return node.value
         fix = near_words(node.value, ["rest"], node.span)
-        return bag.add(bad_value(f'`{name}` knows no "{node.value}"; only "rest"', node, help=fix))
+        return bag.add(bad_value(f'`{name}` takes {expected(shape)}, not "{node.value}"', node, help=fix))
     if type(node.value) is not int:
         return bag.add(wrong_type(name, shape, node))
     return whole(Whole(least=1), node, name, bag)

@@ -46,14 +46,13 @@ def is_free(path: str) -> bool:
     return any(path.startswith(f"{free}.") for free in FREE) and not path.endswith(".why")
 
 
-def report(found: list[Diagnostic], text: str) -> None:
+def report(found: list[Diagnostic]) -> None:
     """Every finding has its places in the text, and renders in each form."""
     for each in found:
         for label in (each.label, *each.labels):
             assert 0 <= label.span.start <= label.span.end <= len(label.span.source.text)
     for form in ("text", "short", "json"):
         render(found, form).encode()
-    assert "nvalid" not in render(found, "short") or "nvalid" in text
 
 
 def misspelled(word: str) -> Iterator[str]:
@@ -101,7 +100,7 @@ def test_no_wrong_type_passes(path: str, node: Node) -> None:
 def test_truncated_spec_is_read_or_found(end: int, tail: str) -> None:
     """A spec cut off anywhere gives a Spec or findings."""
     text = FULL[:end] + tail
-    report(attempt(text)[1], text)
+    report(attempt(text)[1])
 
 
 @given(st.integers(0, 2**32))
@@ -117,7 +116,7 @@ def test_random_edits_are_read_or_found(seed: int) -> None:
         text = text[:start] + letters + text[end:]
         at = rng.randrange(len(text) + 1)
         text = text[:at] + moved + text[at:]
-    report(attempt(text)[1], text)
+    report(attempt(text)[1])
 
 
 @given(st.binary(max_size=60), st.integers(0, len(FULL)))
@@ -125,7 +124,7 @@ def test_random_edits_are_read_or_found(seed: int) -> None:
 def test_random_bytes_are_read_or_found(data: bytes, at: int) -> None:
     """Whatever bytes are in a spec, it gives a Spec or findings."""
     for whole in (data, FULL[:at].encode() + data + FULL[at:].encode()):
-        report(attempt(Source.decode("spec.toml", whole))[1], whole.decode(errors="replace"))
+        report(attempt(Source.decode("spec.toml", whole))[1])
 
 
 @given(st.text(max_size=40))
@@ -135,4 +134,4 @@ def test_random_names_are_read_or_found(name: str) -> None:
     quoted = '"' + "".join(f"\\U{ord(char):08x}" for char in name) + '"'
     for old in ("batch =", '"layers.0.attention"', '"rest"', "ring", '"S(1)"', '"2 GiB"', '"llama3/debugmodel"'):
         text = FULL.replace(old, quoted + (" =" if old.endswith("=") else ""), 1)
-        report(attempt(text)[1], text)
+        report(attempt(text)[1])
