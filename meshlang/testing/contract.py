@@ -128,8 +128,8 @@ def checks_purely(case: Case) -> None:
     context = case.context()
     before = deepcopy(context.plan)
     first, second = list(case.plugin.check(context)), list(case.plugin.check(case.context()))
-    assert all(isinstance(each, Diagnostic) for each in first)
-    assert first == second
+    assert all(isinstance(each, Diagnostic) for each in first), f"check gives {first}"
+    assert first == second, "check found something else the second time"
     assert context.plan == before, "check changed the plan"
 
 
@@ -149,20 +149,23 @@ def keeps_the_model(case: Case) -> None:
     """`apply` keeps mesh, sizes and the model: each tensor's name, kind, global shape and ties."""
     before = case.plan()
     after = case.plugin.apply(before)
-    assert [_identity(t) for t in after.tensors] == [_identity(t) for t in before.tensors]
-    assert (after.model, after.mesh, after.sizes) == (before.model, before.mesh, before.sizes)
+    kept = {_identity(tensor) for tensor in before.tensors} ^ {_identity(tensor) for tensor in after.tensors}
+    lost = sorted({str(each[0]) for each in kept})
+    assert not lost, f"apply changed what {', '.join(lost)} is"
+    same = (after.model, after.mesh, after.sizes) == (before.model, before.mesh, before.sizes)
+    assert same, "apply changed the model's name, the mesh or the sizes"
 
 
 def _identity(tensor: Any) -> tuple[object, ...]:
-    return tensor.fqn, tensor.kind, tensor.shape, tensor.tied, [dim.names for dim in tensor.dims]
+    return tensor.fqn, tensor.kind, tensor.shape, tensor.tied, tuple(dim.names for dim in tensor.dims)
 
 
 def round_trips(case: Case) -> None:
     """from_json(to_json(plan)) == plan, and the plan says that the plugin is in it."""
     plan = compile(case.request)
-    assert from_json(to_json(plan)) == plan
+    assert from_json(to_json(plan)) == plan, "the plan changes on its way through JSON"
     used = [use.name for use in plan.strategies] + ([plan.pipeline.schedule] if plan.pipeline is not None else [])
-    assert case.name in used
+    assert case.name in used, f"the plan uses {used}"
 
 
 def survives_nonsense(case: Case) -> None:
