@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from .dims import dims_text
+from .expand import choices
 from .facts import Facts, ModuleFact
-from .foldnames import element, inside, outermost
+from .foldnames import element, fold_names, inside, like, outermost
 from .guess import ATTENTION, FEED_FORWARD, Guess, Guesser
 from .model import Factors, around, parent
 
@@ -196,7 +197,7 @@ def head_of(draft: Draft, found: Mapping[str, Border]) -> str | None:
 
 
 def flows(draft: Draft, found: Mapping[str, Border]) -> dict[str, str]:
-    """What of the model's own input and output is that of its embedding and head."""
+    """Port -> the port with the same value: in and out of the model, and out of modules around others."""
     pairs: dict[str, str] = {}
     root, tokens, head = found.get(""), draft.guesser.tokens, head_of(draft, found)
     if root is None:
@@ -204,9 +205,25 @@ def flows(draft: Draft, found: Mapping[str, Border]) -> dict[str, str]:
     first = "" if tokens is None else parent(tokens.fqn)
     if first in found and around(first, found) == "" and root.inputs and found[first].inputs:
         pairs[f"input.{root.inputs[0][0]}"] = f"{first} input.{found[first].inputs[0][0]}"
+    for inner, outer in _ways_out(draft, found):
+        pairs[f"{inner} output"] = f"{outer} output"
     if head and around(head, found) == "":
         pairs[f"{head} output"] = "output"
     return pairs
+
+
+def _ways_out(draft: Draft, found: Mapping[str, Border]) -> Iterator[tuple[str, str]]:
+    """(module, the one around it) where only the first gives what the second gives, with stars for layers."""
+    givers: dict[str, list[str]] = {}
+    for module, border in found.items():
+        outer = around(module, found)
+        if outer and found[outer].output == border.output:
+            givers.setdefault(outer, []).append(module)
+    ways = {inner[0]: outer for outer, inner in givers.items() if len(inner) == 1}
+    for pattern in fold_names(ways, draft.lists):
+        for inner in choices(pattern):
+            deep = next(outer.count(".") + 1 for way, outer in ways.items() if like(way, inner))
+            yield inner, ".".join(inner.split(".")[:deep])
 
 
 def port_text(border: Border) -> str:

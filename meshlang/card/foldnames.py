@@ -92,6 +92,12 @@ def _choice(indexes: list[str], size: int | None) -> str:
     return indexes[0] if len(indexes) == 1 else "{" + ",".join(indexes) + "}"
 
 
+def like(module: str, pattern: str) -> bool:
+    """True when the two differ in nothing but what stands for a layer."""
+    parts, others = module.split("."), re.sub(r"\{[^}]*\}", "*", pattern).split(".")
+    return len(parts) == len(others) and all(a == b or b == "*" for a, b in zip(parts, others, strict=True))
+
+
 def stars(pattern: str) -> tuple[str, ...]:
     """The sizes that the stars of a pattern count to."""
     parts = pattern.split(".")

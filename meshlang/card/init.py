@@ -10,7 +10,7 @@ from itertools import pairwise
 from .borders import Border, Draft, borders, flows, head_of, port_text
 from .dims import dims_text
 from .facts import Facts
-from .foldnames import element, fold_names, list_sizes, stars
+from .foldnames import element, fold_names, like, list_sizes, stars
 from .guess import Guess, Guesser, guesser
 from .model import RUN_SIZES, parent
 from .read import VERSION
@@ -65,9 +65,9 @@ def _flavor(draft: Draft, flavor: str, used: frozenset[str], tables: Iterable[Li
     names = draft.guesser.names
     lines: list[Line] = [(word, str(draft.lists[word]), "") for word in counts]
     lines += [(word, str(size), names.why[word]) for word, size in names.sizes.items() if word in used]
-    return _table(
-        f"flavor.{_bare(flavor)}", [*lines, *([("tied", "true", "")] if _ties(draft.facts) else [])], quote=False
-    )
+    lines += [("tied", "true", "")] if _ties(draft.facts) else []
+    header = f"flavor.{_bare(flavor)}"
+    return _table(header, lines, quote=False) or f"[{header}]"
 
 
 def _guesses(facts: Facts, ask: Guesser) -> dict[str, Guess]:
@@ -112,15 +112,9 @@ def _folded(lines: Mapping[str, tuple[str, str]], lists: Mapping[str, int]) -> l
     found: list[tuple[int, Line]] = []
     for text, modules in groups.items():
         for pattern in fold_names(modules, lists):
-            first = next(module for module in modules if _like(module, pattern))
+            first = next(module for module in modules if like(module, pattern))
             found.append((order[first], (pattern, text, lines[first][1])))
     return [line for _, line in sorted(found)]
-
-
-def _like(module: str, pattern: str) -> bool:
-    """True when the two differ in nothing but what stands for a layer."""
-    parts, others = module.split("."), re.sub(r"\{[^}]*\}", "*", pattern).split(".")
-    return len(parts) == len(others) and all(a == b or b == "*" for a, b in zip(parts, others, strict=True))
 
 
 def _units(draft: Draft) -> list[str]:
