@@ -1,0 +1,1 @@
+"""A strategy and a schedule for meshlang, as anyone would publish them."""
