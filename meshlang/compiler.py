@@ -17,7 +17,7 @@ from pathlib import Path
 
 from .card.find import Cards
 from .card.model import Model
-from .card.read import read_card
+from .card.read import flavors, read_card
 from .diagnostics import Bag, Diagnostic, Edit, Help, Label, SpecError
 from .language.load import load_document
 from .language.read import read
@@ -33,6 +33,11 @@ from .plan.verify import verify
 from .registry import Plugins
 from .source import Source
 from .strategy import Context
+
+#: Fixes that are tried for one spec; findings beyond them offer none.
+MOST_TRIED = 64
+#: Flavors that are offered when a model names none.
+MOST_FLAVORS = 6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +101,7 @@ def compile(request: Request) -> Plan:
 def resolved_of(spec: Spec, request: Request) -> Resolved:
     """The spec with its model's card read, names and sizes known."""
     bag = Bag()
-    model = find_model(spec, request.cards, bag)
+    model = find_model(spec, request, bag)
     bag.check()
     assert model is not None
     resolved = resolve(spec, model, request.ranks, bag)
@@ -112,6 +117,7 @@ def plan_of(spec: Spec, resolved: Resolved, *, launch: bool = False) -> Plan:
     if spec.pipeline is not None:
         table = spec.pipeline.schedule
         _collect(table.plugin.check(Context(plan=plan, table=table)), bag)
+    bag.check()
     verify(plan, resolved, bag)
     bag.check()
     plan = finish(plan)
@@ -141,35 +147,66 @@ def _collect(found: Iterable[Diagnostic], bag: Bag) -> None:
         bag.add(diagnostic)
 
 
-def find_model(spec: Spec, cards: Cards, bag: Bag) -> Model | None:
+def find_model(spec: Spec, request: Request, bag: Bag) -> Model | None:
     """The flavor that `model` names: CARD/FLAVOR of an installed card, or FILE#FLAVOR beside the spec."""
     written, span = spec.model.value, spec.model.span
-    name, mark, flavor = written.partition("#" if "#" in written else "/")
-    if not mark or not flavor:
-        bag.add(_unknown_model(spec, cards, f"`{written}` is neither CARD/FLAVOR nor FILE#FLAVOR"))
-        return None
-    path = Path(span.source.name).parent / name if mark == "#" else cards.path(name)
+    mark = "#" if "#" in written else "/"
+    name, _, flavor = written.partition(mark)
+    path = Path(span.source.name).parent / name if mark == "#" else request.cards.path(name)
     if path is None:
-        bag.add(_unknown_model(spec, cards, f"no card `{name}` is installed"))
+        bag.add(_unknown_model(spec, request.cards, f"no card `{name}` is installed", flavor))
         return None
-    try:
-        source = Source.read(path)
-    except OSError as error:
-        bag.add(_unknown_model(spec, cards, f"the card `{name}` cannot be read: {error.strerror}"))
+    source = _card(path, request.overlay)
+    if source is None:
+        bag.add(_unknown_model(spec, request.cards, f"there is no card file `{name}`", flavor))
+        return None
+    known = flavors(source, Bag())
+    if known and flavor not in known:
+        bag.add(_unknown_flavor(spec, name, mark, flavor, known))
         return None
     return read_card(source, flavor, bag, at_span=span)
 
 
-def _unknown_model(spec: Spec, cards: Cards, message: str) -> Diagnostic:
-    name, slash, flavor = spec.model.value.partition("/")
+def _card(path: Path, overlay: Mapping[str, str]) -> Source | None:
+    """The text of a card, or None where there is no file."""
+    if str(path) in overlay:
+        return Source(name=str(path), text=overlay[str(path)])
+    try:
+        return Source.read(path) if path.is_file() else None
+    except (OSError, ValueError):
+        return None
+
+
+def _unknown_model(spec: Spec, cards: Cards, message: str, flavor: str) -> Diagnostic:
+    span, name = spec.model.span, spec.model.value.partition("/")[0]
     guess = near(name, cards.names())
-    edit = Edit(span=spec.model.span, text=f'"{guess}{slash}{flavor}"')
+    edit = Edit(span=span, text=f'"{guess}/{flavor}"')
     return Diagnostic(
         code="unknown-model",
         message=message,
+        label=Label(span=span),
+        notes=(f"installed cards: {', '.join(cards.names())}", "a card of your own is FILE#FLAVOR, beside the spec"),
+        help=(Help(text=f"did you mean `{guess}/{flavor}`?", edits=(edit,)),) if guess else (),
+    )
+
+
+def _unknown_flavor(spec: Spec, name: str, mark: str, flavor: str, known: tuple[str, ...]) -> Diagnostic:
+    """The card is there, and the flavor is not; offers a near one, or all of a few when none is written."""
+    guess = near(flavor, known)
+    offers = [guess] if guess else list(known) if not flavor and len(known) <= MOST_FLAVORS else []
+    models = [f"{name}{mark}{each}" for each in offers]
+    return Diagnostic(
+        code="unknown-flavor",
+        message=f"`{name}` has no flavor `{flavor}`" if flavor else f"`{spec.model.value}` names no flavor of the card",
         label=Label(span=spec.model.span),
-        notes=(f"installed cards: {', '.join(cards.names())}",),
-        help=(Help(text=f"did you mean `{guess}{slash}{flavor}`?", edits=(edit,)),) if guess else (),
+        notes=(f"it has {', '.join(known)}",),
+        help=(
+            Help(
+                text="did you mean {}?",
+                edits=tuple(Edit(span=spec.model.span, text=f'"{each}"') for each in models),
+                values=tuple(f"`{each}`" for each in models),
+            ),
+        ),
     )
 
 
@@ -179,7 +216,12 @@ def check(request: Request) -> tuple[Diagnostic, ...]:
     A fix is offered only when it was tried: with it the finding is gone, and no other has come.
     """
     found, step = _findings(request)
-    return tuple(replace(each, help=tuple(_tried(each, found, step, request))) for each in found)
+    told, left = [], MOST_TRIED
+    for each in found:
+        fixes = each.help if sum(len(help_.edits) for help_ in each.help) <= left else ()
+        left -= sum(len(help_.edits) for help_ in fixes)
+        told.append(replace(each, help=tuple(_tried(replace(each, help=fixes), found, step, request))))
+    return tuple(told)
 
 
 def _findings(request: Request) -> tuple[tuple[Diagnostic, ...], int]:

@@ -10,7 +10,7 @@ from ..diagnostics import Diagnostic, Edit, Help, Label
 from ..language.spec import AxisEntry, PlaceRule, Written
 from .fold import template, told
 from .mesh_findings import divisors
-from .words import listed, said
+from .words import listed, own_last, said
 
 if TYPE_CHECKING:
     from .ir import Edge
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 MOST_SIZES = 8
 #: Module boundaries that one finding lists.
 MOST_PORTS = 4
+#: What the dimensions of the run count.
+_COUNTED = {"batch": "sequences", "seq": "tokens"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +50,7 @@ def clashing(axis: str, clashes: Sequence[Clash], resolved: Resolved) -> Iterato
 
 def axis_cuts_twice(axis: str, clash: Clash, resolved: Resolved) -> Diagnostic:
     """One axis cuts two dimensions of a tensor, or of what one module computes over."""
-    one, other = sorted(clash.rules, key=lambda rule: rule.span.start)
+    one, other = sorted(clash.rules, key=own_last)
     return Diagnostic(
         code="axis-cuts-twice",
         message=f"`{axis}` cuts both `{one.name}` and `{other.name}`",
@@ -63,7 +65,7 @@ def axis_cuts_many(
     axis: str, main: PlaceRule, others: Sequence[PlaceRule], fqns: Sequence[str], resolved: Resolved
 ) -> Diagnostic:
     """One axis cuts a dimension, and beside it, module by module, others."""
-    rules = sorted(others, key=lambda rule: rule.span.start)
+    rules = sorted(others, key=own_last)
     names = list(dict.fromkeys(rule.name for rule in rules))
     return Diagnostic(
         code="axis-cuts-twice",
@@ -121,11 +123,17 @@ def uneven_shard(name: str, count: int, rule: PlaceRule, fqns: Sequence[str], re
     return Diagnostic(
         code="uneven-shard",
         message=f"`{name}` = {count} does not divide over {over}",
-        label=Label(span=rule.span, text=f"{count} {name} over {parts} parts"),
-        labels=tuple(Label(span=entry.span, text="axis size set here") for entry in entries if entry.size is not None),
+        label=Label(span=rule.span, text=f"{count} {_COUNTED.get(name, name)} over {parts} parts"),
+        labels=tuple(Label(span=entry.span, text=_size_said(entry, resolved)) for entry in entries),
         notes=(_carriers(name, fqns, resolved),),
         help=tuple(_sizes(entry, count, parts, resolved) for entry in entries if resolved.mesh.size(entry.name) > 1),
     )
+
+
+def _size_said(entry: AxisEntry, resolved: Resolved) -> str:
+    if entry.size is not None:
+        return "axis size set here"
+    return f"{resolved.mesh.size(entry.name)} of {resolved.mesh.ranks} ranks"
 
 
 def uneven_steps(resolved: Resolved, batch: int) -> Diagnostic:
@@ -179,14 +187,16 @@ def _sizes(entry: AxisEntry, count: int, parts: int, resolved: Resolved) -> Help
 
 
 def needs_whole(name: str, axis: str, rule: PlaceRule, modules: Sequence[str], resolved: Resolved) -> Diagnostic:
-    """A module computes over the whole of a dimension that is cut inside it."""
-    notes = [f"in {told(modules, resolved.model.modules)}"]
+    """Modules compute over the whole of a dimension that is cut inside them."""
+    globs = list(dict.fromkeys(template(module) for module in modules))
+    glob = globs[0] if len(globs) == 1 else "{" + ",".join(globs) + "}"
+    notes = [f"in {told(modules, resolved.model.modules)}"] if len(modules) > 1 else []
     if name == "seq":
         notes.append("attention looks at every key: a strategy for context parallelism must run over the axis")
-    glob = template(modules[0])
     return Diagnostic(
         code="needs-whole",
-        message=f"`{glob}` computes over the whole of `{name}`, which `{axis}` cuts",
+        message=f"{listed(globs)} {'computes' if len(globs) == 1 else 'compute'} over the whole of `{name}`, "
+        f"which `{axis}` cuts",
         label=Label(span=rule.span, text=said(rule)),
         notes=tuple(notes),
         help=(_whole(rule), _gather(axis, name, glob, resolved.axes(modules[0], name), resolved)),
@@ -228,20 +238,18 @@ def moves_twice(edges: Sequence[Edge], axes: Sequence[str], rule: PlaceRule | No
 
 
 def unfinished_sum(edges: Sequence[Edge], axis: str, resolved: Resolved) -> Diagnostic:
-    """A value leaves the model, or enters a module, as a sum that nobody finishes."""
-    rule = rule_at(edges[0], resolved)
+    """Values leave modules as sums that nobody finishes; rules alone never do that, a strategy may."""
+    tables = [table for table in resolved.spec.strategies if getattr(table.plugin, "axis", axis) == axis]
+    ports = list({(template(edge.module), edge.port): edge for edge in edges}.values())
     return Diagnostic(
         code="unfinished-sum",
-        message=f"{port(edges[0])} goes on as an unfinished sum over `{axis}`",
-        label=Label(span=rule.span if rule is not None else resolved.spec.mesh_span, text=said(rule) if rule else ""),
-        notes=(f"in {_told(edges, resolved)}", *_rewritten(resolved)),
+        message=f"values go on as unfinished sums over `{axis}`",
+        label=Label(
+            span=tables[0].name.span if tables else resolved.spec.mesh_span,
+            text="left so by this strategy" if len(tables) == 1 else "",
+        ),
+        notes=tuple(port(edge) for edge in ports[:MOST_PORTS]),
     )
-
-
-def _rewritten(resolved: Resolved) -> tuple[str, ...]:
-    """Who may have done what no rule can do."""
-    names = [table.name.value for table in resolved.spec.strategies]
-    return (f"a strategy left it so: {listed(names)}",) if names else ()
 
 
 def out_of_order(edges: Sequence[Edge], dim: int, resolved: Resolved) -> Diagnostic:
@@ -283,10 +291,6 @@ def _cut(axes: Sequence[str]) -> str:
 def port(edge: Edge) -> str:
     """A port in words: `output` of `layers.*.attention.wo`."""
     return f"`{edge.port}` of `{template(edge.module) or 'the model'}`"
-
-
-def _told(edges: Sequence[Edge], resolved: Resolved) -> str:
-    return told([edge.module or "the model" for edge in edges], resolved.model.modules)
 
 
 def rule_at(edge: Edge, resolved: Resolved) -> PlaceRule | None:

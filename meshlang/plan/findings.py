@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..card.model import Model
@@ -12,7 +12,7 @@ from ..language.spec import PlaceRule
 from ..near import near
 from ..source import Span
 from .fold import ranges, template, told
-from .words import cut_over, listed, rename, said
+from .words import cut_over, listed, own_last, rename, said
 
 if TYPE_CHECKING:
     from .resolve import Resolved
@@ -35,8 +35,8 @@ def no_match(pattern: Pattern, span: Span, what: str, known: Sequence[str]) -> D
         code="no-match",
         message=f"`{pattern.text}` names no {what} of the model",
         label=Label(span=span),
-        notes=_numbers_of(pattern, known),
-        help=rename(span, _nearest(pattern, known)),
+        notes=(numbers := _numbers_of(pattern, known)),
+        help=() if numbers else rename(span, _nearest(pattern, known)),
     )
 
 
@@ -54,44 +54,50 @@ def _numbers_of(pattern: Pattern, known: Sequence[str]) -> tuple[str, ...]:
 
 
 def _nearest(pattern: Pattern, known: Sequence[str]) -> str | None:
-    templates = {template(fqn) for fqn in known}
-    guess = near(pattern.text, templates)
-    if guess is None:
-        tails = {t.rpartition(".")[2]: t for t in sorted(templates)}
-        tail = near(pattern.text.rpartition(".")[2], tails)
-        guess = tails[tail] if tail is not None else None
-    return guess
+    """The name with one part spelled otherwise, or the one whose last part is near."""
+    parts, templates = pattern.text.split("."), sorted({template(fqn) for fqn in known})
+    for each in templates:
+        pairs = list(zip(parts, each.split("."), strict=False))
+        wrong = [(mine, theirs) for mine, theirs in pairs if mine != theirs]
+        if len(pairs) == len(parts) == each.count(".") + 1 and len(wrong) == 1 and near(wrong[0][0], [wrong[0][1]]):
+            return each
+    tails = {each.rpartition(".")[2]: each for each in templates}
+    tail = near(parts[-1], tails)
+    return tails[tail] if tail is not None and tail != "weight" else None
 
 
-def undecided(name: str, fqns: Sequence[str], resolved: Resolved) -> Diagnostic:
-    """A dimension that no rule and no card decides."""
+def undecided(silent: Mapping[str, Sequence[str]], resolved: Resolved) -> Diagnostic:
+    """Dimensions that no rule and no card decides; `silent` says of each where it is."""
+    names = list(silent)
     place = next((rule.key for rule in resolved.spec.rules if rule.level == "place" and not rule.preset), None)
     values = [*_tensor_axes(resolved), "whole"]
+    lines = ["\n".join(f'{name} = "{value}"' for name in names) + "\n" for value in values]
+    where = (told(tensors_first(fqns, resolved), resolved.model.modules) for fqns in silent.values())
     return Diagnostic(
         code="undecided-dimension",
-        message=f"no rule says where `{name}` goes",
-        label=Label(span=place or resolved.spec.mesh_span, text=f"[place] does not name `{name}`" if place else ""),
+        message=f"no rule says where {listed(names)} {'goes' if len(names) == 1 else 'go'}",
+        label=Label(span=place or resolved.spec.mesh_span, text=f"[place] does not name {'it' if place else 'them'}"),
         notes=(
-            f"on {told(tensors_first(fqns, resolved), resolved.model.modules)}",
+            *(f"`{name}` is on {text}" for name, text in zip(names, where, strict=True)),
             '"whole" says unsharded on purpose',
         ),
         help=(
             Help(
-                text="[place] may say {}",
-                edits=tuple(_placed(f'{name} = "{value}"\n', place, resolved) for value in values),
-                values=tuple(f'`{name} = "{value}"`' for value in values),
+                text="[place] may say {}" if len(names) == 1 else "[place] may say {} of each",
+                edits=tuple(_placed(text, place, resolved) for text in lines),
+                values=tuple(f'`{names[0]} = "{value}"`' if len(names) == 1 else f'"{value}"' for value in values),
             ),
         ),
     )
 
 
-def _placed(line: str, place: Span | None, resolved: Resolved) -> Edit:
-    """A line more in `[place]`, or the table, where the spec has none."""
+def _placed(lines: str, place: Span | None, resolved: Resolved) -> Edit:
+    """Lines more in `[place]`, or the table, where the spec has none."""
     if place is not None:
-        return Edit(span=place.source.span(place.start, place.start), text=line)
+        return Edit(span=place.source.span(place.start, place.start), text=lines)
     source = resolved.spec.source
     end = len(source.text)
-    return Edit(span=source.span(end, end), text=f"\n[place]\n{line}")
+    return Edit(span=source.span(end, end), text=f"\n[place]\n{lines}")
 
 
 def _tensor_axes(resolved: Resolved) -> list[str]:
@@ -103,6 +109,7 @@ def _tensor_axes(resolved: Resolved) -> list[str]:
 
 def conflict(first: PlaceRule, second: PlaceRule, fqns: Sequence[str], resolved: Resolved) -> Diagnostic:
     """Two rules of one level disagree about the same dimension."""
+    first, second = sorted((first, second), key=own_last)
     return Diagnostic(
         code="conflict",
         message=f"two rules of [{second.level}] disagree about `{second.name}`",
@@ -156,14 +163,16 @@ def _left_out(rule: PlaceRule, resolved: Resolved) -> Help:
     return Help(text=f"leave the {what} out", edits=(Edit(span=source.span(start, end), text=""),))
 
 
-def inner_factor(rule: PlaceRule, dim: tuple[str, ...], fqns: Sequence[str], resolved: Resolved) -> Diagnostic:
-    """A rule cuts a factor that is not the outermost of its tensor dim."""
+def inner_factor(rule: PlaceRule, dims: Mapping[tuple[str, ...], Sequence[str]], resolved: Resolved) -> Diagnostic:
+    """A rule cuts a factor that is not the outermost of its tensor dims; `dims` says of each where it is."""
+    outer = listed(dict.fromkeys(dim[0] for dim in dims))
+    where = (told(tensors_first(fqns, resolved), resolved.model.modules) for fqns in dims.values())
     return Diagnostic(
         code="inner-factor",
-        message=f"`{rule.name}` cannot be cut: it lies inside `{dim[0]}` in `({' '.join(dim)})`",
+        message=f"`{rule.name}` cannot be cut: it lies inside {outer}",
         label=Label(span=rule.span),
         notes=(
-            f"on {told(tensors_first(fqns, resolved), resolved.model.modules)}",
+            *(f"`({' '.join(dim)})` on {text}" for dim, text in zip(dims, where, strict=True)),
             "only the outermost factor of a tensor dim is cut",
         ),
         help=(Help(text=f'`{rule.name}` may be "whole" here', edits=(Edit(span=rule.span, text='"whole"'),)),),
@@ -175,7 +184,7 @@ def placed_apart(
 ) -> Diagnostic:
     """Two names that count the same things are placed differently."""
     written = [rule for rule in rules if rule is not None]
-    main, *others = sorted(written, key=lambda rule: rule.span.start, reverse=True)
+    main, *others = sorted(written, key=own_last, reverse=True)
     silent = [name for name, rule in zip(names, rules, strict=True) if rule is None]
     notes = [f"on {told(tensors_first(fqns, resolved), resolved.model.modules)}"]
     notes += [f"no rule places `{name}` there, so it is whole" for name in silent]

@@ -221,8 +221,8 @@ def _everything_decided(resolved: Resolved, bag: Bag) -> None:
     for fqn, name, outermost in dict.fromkeys(_asked(resolved)):
         if outermost and not resolved.rules.candidates(fqn, name) and name not in resolved.rules.whole:
             silent.setdefault(name, []).append(fqn)
-    for name, fqns in silent.items():
-        bag.add(findings.undecided(name, fqns, resolved))
+    if silent:
+        bag.add(findings.undecided(silent, resolved))
 
 
 def _nothing_idle(resolved: Resolved, bag: Bag) -> None:
@@ -240,14 +240,14 @@ def _nothing_idle(resolved: Resolved, bag: Bag) -> None:
 
 def _outer_factor(resolved: Resolved, bag: Bag) -> None:
     """Only the outermost factor of a dim is cut."""
-    found: dict[tuple[int, Factors], tuple[PlaceRule, list[str]]] = {}
+    found: dict[int, tuple[PlaceRule, dict[Factors, list[str]]]] = {}
     for fqn, factors in _dims(resolved):
         for name in factors[1:]:
             rule = resolved.rules.decide(fqn, name).rule
             if rule is not None and rule.axes:
-                found.setdefault((id(rule), factors), (rule, []))[1].append(fqn)
-    for (_, factors), (rule, fqns) in found.items():
-        bag.add(findings.inner_factor(rule, factors, fqns, resolved))
+                found.setdefault(id(rule), (rule, {}))[1].setdefault(factors, []).append(fqn)
+    for rule, dims in found.values():
+        bag.add(findings.inner_factor(rule, dims, resolved))
 
 
 def _placed_alike(resolved: Resolved, bag: Bag) -> None:

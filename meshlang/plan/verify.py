@@ -19,18 +19,10 @@ def verify(plan: Plan, resolved: Resolved, bag: Bag) -> None:
 
 def no_unfinished_sum(plan: Plan, resolved: Resolved, bag: Bag) -> None:
     """No value goes on from a boundary as a sum that nobody finishes."""
-    found: dict[tuple[str, str, str], list[Edge]] = {}
-    for edge in plan.edges:
-        for axis in plan.mesh.names:
-            if edge.dst.kind(axis) == "P" and plan.mesh.size(axis) > 1:
-                found.setdefault((*_alike(edge), axis), []).append(edge)
-    for (_, _, axis), edges in found.items():
-        bag.add(cut_findings.unfinished_sum(edges, axis, resolved))
-
-
-def _alike(edge: Edge) -> tuple[str, str]:
-    """The same for the same port of each layer."""
-    return template(edge.module), edge.port
+    for axis in plan.mesh.names:
+        edges = [edge for edge in plan.edges if edge.dst.kind(axis) == "P" and plan.mesh.size(axis) > 1]
+        if edges:
+            bag.add(cut_findings.unfinished_sum(edges, axis, resolved))
 
 
 def one_move_an_edge(plan: Plan, resolved: Resolved, bag: Bag) -> None:
@@ -74,11 +66,11 @@ def needed_whole(plan: Plan, resolved: Resolved, bag: Bag) -> None:
             rule = resolved.rules.decide(edge.module, factors[0]).rule
             for axis in _live(axes, plan):
                 if factors[0] in edge.whole and axis not in helped and rule is not None:
-                    key = (template(edge.module), factors[0], axis, id(rule))
+                    key = (factors[0], axis, id(rule))
                     modules = found.setdefault(key, (rule, []))[1]
                     if edge.module not in modules:
                         modules.append(edge.module)
-    for (_, name, axis, _), (rule, modules) in found.items():
+    for (name, axis, _), (rule, modules) in found.items():
         bag.add(cut_findings.needs_whole(str(name), str(axis), rule, modules, resolved))
 
 

@@ -33,3 +33,8 @@ def listed(words: Iterable[str]) -> str:
     """`a`, `b` and `c`."""
     shown = [f"`{word}`" for word in words]
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}" if shown else ""
+
+
+def own_last(rule: PlaceRule) -> tuple[bool, int]:
+    """Sorts presets first, then by place: a finding is at the last one, a user's own where there is one."""
+    return not rule.preset, rule.span.start
