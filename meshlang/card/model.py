@@ -72,6 +72,15 @@ class Loss:
     vocab: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class SplitWord:
+    """A word of a pipeline's split: the modules it stands for, in order; `counted` when numbers count them."""
+
+    name: str
+    modules: tuple[str, ...]
+    counted: bool
+
+
 Port = tuple[str, str]
 
 
@@ -85,6 +94,7 @@ class Model:
         same: dimension name -> the name of its class; names of a class count the same things.
         whole: names that are whole unless a spec says otherwise.
         units: modules whose parameters travel together when they are stored in parts.
+        split: words of a pipeline's split, in the order that a value passes through their modules.
     """
 
     name: str
@@ -97,6 +107,7 @@ class Model:
     units: tuple[tuple[str, ...], ...]
     loss: Loss | None
     span: Span
+    split: tuple[SplitWord, ...] = ()
 
     @cached_property
     def names(self) -> frozenset[str]:

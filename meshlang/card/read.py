@@ -13,6 +13,7 @@ from .dims import parse_dims
 from .fields import Fields
 from .model import RUN_SIZES, Factors, Loss, Model
 from .ports import read_boundaries, read_flow
+from .splits import read_split
 from .tensors import placed_in, read_tensors, tie
 from .units import read_units
 
@@ -21,7 +22,21 @@ __all__ = ["flavors", "parse_dims", "read_card"]
 #: The card version that is known.
 VERSION = 1
 
-_TOP = ("card", "model", "whole", "units", "flavor", "param", "buffer", "activation", "flow", "same", "tied", "loss")
+_TOP = (
+    "card",
+    "model",
+    "whole",
+    "units",
+    "flavor",
+    "param",
+    "buffer",
+    "activation",
+    "flow",
+    "same",
+    "tied",
+    "split",
+    "loss",
+)
 
 
 def flavors(source: Source, bag: Bag) -> tuple[str, ...]:
@@ -129,7 +144,8 @@ def _model(root: Node, name: str, fields: Fields, *, tied: bool) -> Model:
     _check_sizes(model, fields)
     _check_whole_inside(model, fields)
     whole = frozenset(_whole(tables, model, fields))
-    model = replace(model, whole=whole, same=_same(tables, model, fields))
+    split = read_split(tables, model, fields)
+    model = replace(model, whole=whole, same=_same(tables, model, fields), split=split)
     _check_kin(model, fields)
     return model
 
