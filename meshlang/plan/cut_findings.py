@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..diagnostics import Diagnostic, Edit, Help, Label
 from ..language.spec import AxisEntry, PlaceRule, Written
+from .findings import tensors_first
 from .fold import template, told
 from .mesh_findings import divisors
 from .words import listed, own_last, said
@@ -120,14 +121,24 @@ def uneven_shard(name: str, count: int, rule: PlaceRule, fqns: Sequence[str], re
     parts = resolved.mesh.product(axes) * steps
     over = " x ".join(f"`{axis}` = {resolved.mesh.size(axis)}" for axis in axes)
     over += f" x {steps} accumulation steps" if steps > 1 else ""
+    labels = [Label(span=rule.span, text=f"{count} {_COUNTED.get(name, name)} over {parts} parts")]
+    labels += [Label(span=entry.span, text=_size_said(entry, resolved)) for entry in entries]
+    labels += [Label(span=word.span, text=f"{name} set here") for word in _written(name, resolved)]
+    main = next((label for label in labels if not (rule.preset and label.span == rule.span)), labels[0])
     return Diagnostic(
         code="uneven-shard",
         message=f"`{name}` = {count} does not divide over {over}",
-        label=Label(span=rule.span, text=f"{count} {_COUNTED.get(name, name)} over {parts} parts"),
-        labels=tuple(Label(span=entry.span, text=_size_said(entry, resolved)) for entry in entries),
-        notes=(_carriers(name, fqns, resolved),),
+        label=main,
+        labels=tuple(label for label in labels if label is not main),
+        notes=_carriers(name, fqns, resolved),
         help=tuple(_sizes(entry, count, parts, resolved) for entry in entries if resolved.mesh.size(entry.name) > 1),
     )
+
+
+def _written(name: str, resolved: Resolved) -> list[Written[int]]:
+    """Where `[sizes]` says how large a dimension of the run is."""
+    word = getattr(resolved.spec.sizes, name, None) if name in _COUNTED else None
+    return [word] if word is not None else []
 
 
 def _size_said(entry: AxisEntry, resolved: Resolved) -> str:
@@ -157,18 +168,14 @@ def uneven_steps(resolved: Resolved, batch: int) -> Diagnostic:
     )
 
 
-def _carriers(name: str, fqns: Sequence[str], resolved: Resolved) -> str:
-    """The tensors among `fqns`, with the shape that they share."""
+def _carriers(name: str, fqns: Sequence[str], resolved: Resolved) -> tuple[str, ...]:
+    """The tensors among `fqns`, with the shape that they share; of a dimension of the run, nothing."""
+    if name in _COUNTED:
+        return ()
     tensors = [tensor for tensor in resolved.model.tensors if tensor.fqn in set(fqns)]
-    if not tensors:
-        return (
-            "a size of the run, not of the model"
-            if name in ("batch", "seq")
-            else f"in {told(fqns, resolved.model.modules)}"
-        )
     shapes = {tuple(resolved.model.size(factors) for factors in tensor.dims) for tensor in tensors}
     shape = f", shape {next(iter(shapes))}" if len(shapes) == 1 else ""
-    return f"on {told([tensor.fqn for tensor in tensors], resolved.model.modules)}{shape}"
+    return (f"on {told(tensors_first(fqns, resolved), resolved.model.modules)}{shape}",)
 
 
 def _sizes(entry: AxisEntry, count: int, parts: int, resolved: Resolved) -> Help:

@@ -6,24 +6,21 @@ refused here with its reason; nothing is lowered that was not shown to give righ
 
 from __future__ import annotations
 
-from ..diagnostics import Bag, Diagnostic, Label
+from ..diagnostics import Bag, Diagnostic, Edit, Help, Label
 from ..language.spec import AxisEntry
-from .ir import Plan
+from .ir import Plan, Tensor
 from .resolve import Resolved
 
 
 def launchable(plan: Plan, resolved: Resolved, bag: Bag) -> None:
     """Every law, into the bag."""
-    for law in (_one_axis_a_role, _order, _all_stored, _vocabulary, _pipelines, _context, _uneven):
+    for law in (_one_axis_a_role, _order, _all_stored, _vocabulary, _pipelines, _context, _uneven, _added_once):
         law(plan, resolved, bag)
 
 
-def _refuse(entry: AxisEntry, message: str, bag: Bag, *notes: str) -> None:
-    bag.add(
-        Diagnostic(
-            code="not-launchable", message=message, label=Label(span=entry.key), notes=("on torchtitan's mesh", *notes)
-        )
-    )
+def _refuse(entry: AxisEntry, message: str, bag: Bag, *notes: str, help: tuple[Help, ...] = ()) -> None:
+    label = Label(span=entry.key)
+    bag.add(Diagnostic(code="not-launchable", message=message, label=label, notes=notes, help=help))
 
 
 def _entry(axis: str, resolved: Resolved) -> AxisEntry:
@@ -58,8 +55,20 @@ def _order(plan: Plan, resolved: Resolved, bag: Bag) -> None:
     if here != wanted:
         axis = next(a for a, b in zip(here, wanted, strict=True) if a != b)
         message = f"torchtitan's order of these axes is {', '.join(wanted)}, the spec's {', '.join(here)}"
-        order = ", ".join(f'"{name}"' for name in _whole_order(plan, wanted))
-        _refuse(_entry(axis, resolved), message, bag, f"[topology] order = [{order}]")
+        _refuse(_entry(axis, resolved), message, bag, help=(_reorder(_whole_order(plan, wanted), resolved),))
+
+
+def _reorder(names: list[str], resolved: Resolved) -> Help:
+    """Offer an order of the axes, in place of the one that is written."""
+    words = ", ".join(f'"{name}"' for name in names)
+    written = resolved.spec.topology.order
+    if written is not None:
+        span = written[0].span.source.span(written[0].span.start, written[-1].span.end)
+        edit = Edit(span=span, text=words)
+    else:
+        end = len(resolved.spec.source.text)
+        edit = Edit(span=resolved.spec.source.span(end, end), text=f"\n[topology]\norder = [{words}]\n")
+    return Help(text=f"`[topology] order = [{words}]`", edits=(edit,))
 
 
 def _whole_order(plan: Plan, wanted: list[str]) -> list[str]:
@@ -74,7 +83,7 @@ def _all_stored(plan: Plan, resolved: Resolved, bag: Bag) -> None:
             Diagnostic(
                 code="not-launchable",
                 message="`except` leaves some parameters whole, and torchtitan's FSDP stores all of a unit alike",
-                label=Label(span=store.span),
+                label=Label(span=store.exception_spans[0]),
             )
         )
 
@@ -86,7 +95,27 @@ def _vocabulary(plan: Plan, resolved: Resolved, bag: Bag) -> None:
     for axis in parts(plan)["tp"]:
         if axis not in plan.loss.layout.dims[plan.loss.vocab]:
             message = f"torchtitan's loss wants logits cut over `{axis}` in the vocabulary, and here they are not"
-            _refuse(_entry(axis, resolved), message, bag, f'`vocab = "{axis}"` in [place] cuts them')
+            rule = resolved.rules.decide("", resolved.model.loss.vocab).rule if resolved.model.loss else None
+            fix = (
+                (
+                    Help(
+                        text="{} cuts them",
+                        edits=(Edit(span=rule.span, text=f'"{axis}"'),),
+                        values=(f'`{rule.name} = "{axis}"`',),
+                    ),
+                )
+                if rule
+                else ()
+            )
+            bag.add(
+                Diagnostic(
+                    code="not-launchable",
+                    message=message,
+                    label=Label(span=rule.span if rule else _entry(axis, resolved).key),
+                    labels=(Label(span=_entry(axis, resolved).key, text="cuts weights"),) if rule else (),
+                    help=fix,
+                )
+            )
 
 
 def _pipelines(plan: Plan, resolved: Resolved, bag: Bag) -> None:
@@ -108,6 +137,20 @@ def _uneven(plan: Plan, resolved: Resolved, bag: Bag) -> None:
             Diagnostic(
                 code="not-launchable",
                 message=f"torchtitan cuts in equal parts only, and `{word.value}` is allowed to be uneven",
-                label=Label(span=word.span),
+                label=Label(span=word.key),
             )
         )
+
+
+def _added_once(plan: Plan, resolved: Resolved, bag: Bag) -> None:
+    """A bias beside a product that is a sum over an axis would be added once a rank."""
+    for edge in plan.edges:
+        for axis in (a for a in edge.src.partial if edge.port == "output" and plan.mesh.size(a) > 1):
+            for entry in resolved.model.held.get(edge.module, ()):
+                if entry.kind == "parameter" and not _cut_by(axis, plan.by_fqn[entry.fqn]):
+                    message = f"`{entry.fqn}` is added to a sum over `{axis}`, so once for each of its ranks"
+                    _refuse(_entry(axis, resolved), message, bag, f"first in {edge.module}")
+
+
+def _cut_by(axis: str, tensor: Tensor) -> bool:
+    return any(axis in dim.axes for dim in tensor.dims)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..diagnostics import Bag, Diagnostic, Label
 from ..language.spec import Check, Written
+from .fold import told
 from .ir import Plan, Tensor, numel
 from .resolve import Resolved
 
@@ -24,7 +25,7 @@ def broken(check: Check, plan: Plan) -> list[Diagnostic]:
     for axis, word in check.expect.items():
         wrong = [tensor for tensor in tensors if said(tensor, axis) != _wanted(word)]
         if wrong:
-            found.append(_broken(check, word, axis, wrong))
+            found.append(_broken(check, word, axis, wrong, [tensor.fqn for tensor in plan.tensors]))
     return found
 
 
@@ -39,27 +40,37 @@ def _wanted(word: Written[str]) -> str:
     return "stored S(0)" if word.value == "stored" else word.value
 
 
-def _broken(check: Check, word: Written[str], axis: str, wrong: list[Tensor]) -> Diagnostic:
-    first = wrong[0]
-    more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+def _broken(check: Check, word: Written[str], axis: str, wrong: list[Tensor], known: list[str]) -> Diagnostic:
+    first, groups = wrong[0], {said(tensor, axis): [] for tensor in wrong}
+    for tensor in wrong:
+        groups[said(tensor, axis)].append(tensor.fqn)
+    what = f"`{first.fqn}` is {said(first, axis)}"
+    if len(wrong) > 1:
+        what = f"{len(wrong)} tensors are {' or '.join(groups)}"
     return Diagnostic(
         code="check-failed",
-        message=f"{check.name.value}: `{first.fqn}` is {said(first, axis)} on `{axis}`, not {word.value}{more}",
+        message=f"{check.name.value}: {what} on `{axis}`, not {word.value}",
         label=Label(span=word.span, text="expected here"),
+        notes=tuple(f"{kind}: {told(fqns, known)}" for kind, fqns in groups.items()) if len(wrong) > 1 else (),
     )
 
 
 def _memory(plan: Plan, resolved: Resolved, bag: Bag) -> None:
     promise = resolved.spec.expect.memory_per_rank
     assert plan.state_bytes is not None
-    if promise is None or plan.state_bytes.total <= promise.value:
+    state = plan.state_bytes
+    if promise is None or state.total <= promise.value:
         return
+    more = state.total - promise.value
     bag.add(
         Diagnostic(
             code="expect-failed",
-            message=f"the fullest rank keeps {plan.state_bytes.total} bytes of state, and {promise.value} are promised",
-            label=Label(span=promise.span),
-            notes=("parameters, gradients and optimizer at rest; activations are not counted",),
+            message=f"the fullest rank keeps {state.total} bytes of state, {more} more than promised",
+            label=Label(span=promise.span, text=f"{promise.value} bytes"),
+            notes=(
+                f"parameters {state.parameters}, gradients {state.gradients}, optimizer {state.optimizer} bytes",
+                "at rest; activations are not counted",
+            ),
         )
     )
 
@@ -70,15 +81,21 @@ def _sharded(plan: Plan, resolved: Resolved, bag: Bag) -> None:
         return
     share = sharded_share(plan)
     if share < promise.value:
-        whole = [t.fqn for t in plan.tensors if t.kind == "parameter" and not _cut(t, plan)]
+        parameters = [t for t in plan.tensors if t.kind == "parameter"]
+        whole = [t.fqn for t in parameters if not _cut(t, plan)]
         bag.add(
             Diagnostic(
                 code="expect-failed",
-                message=f"{share:.3f} of the state is cut over some axis, and {promise.value} is promised",
+                message=f"{_rounded(share)} of the state is cut over some axis, and {promise.span.text} is promised",
                 label=Label(span=promise.span),
-                notes=(f"whole on every rank: {', '.join(whole[:3])}{', ...' if len(whole) > 3 else ''}",),
+                notes=(f"whole on every rank: {told(whole, [t.fqn for t in parameters])}",),
             )
         )
+
+
+def _rounded(share: float) -> str:
+    """Three digits, rounded down: what falls short never reads as if it did not."""
+    return f"{int(share * 1000) / 1000:.3f}"
 
 
 def sharded_share(plan: Plan) -> float:
