@@ -6,6 +6,7 @@ Nothing here knows torch but `card init`, `card check` and `launch`, which load 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from importlib.resources import files
@@ -78,9 +79,10 @@ def _numbers(context: click.Context, option: click.Parameter, value: str | None)
     if value is None:
         return (None,)
     words = value.split(",")
-    if not all(word.strip().isdigit() and int(word) > 0 for word in words):
+    numbers = [int(word) for word in words if re.fullmatch(r"\s*[0-9]{1,18}\s*", word)]
+    if len(numbers) < len(words) or 0 in numbers:
         raise click.BadParameter("a number of ranks, or several with commas between: 8,64")
-    return tuple(int(word) for word in words)
+    return tuple(numbers)
 
 
 @main.command("check")
@@ -143,11 +145,15 @@ def _lock(plan: Plan, path: Path, update: bool) -> int:
     from .report.lock import lock_text
 
     text = lock_text(plan)
-    if update or not path.exists():
-        path.write_text(text)
+    try:
+        old = None if update or not path.exists() else path.read_text(encoding="utf-8", errors="replace")
+        if old is None:
+            path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise click.UsageError(f"cannot use {path}: {error.strerror}") from error
+    if old is None:
         click.echo(f"wrote {path}")
         return 0
-    old = path.read_text()
     if old == text:
         return 0
     click.echo("".join(unified_diff(old.splitlines(True), text.splitlines(True), str(path), "the plan")), nl=False)
@@ -188,7 +194,7 @@ def _page(code: str) -> str:
     known = codes()
     if code not in known:
         guess = near(code, known)
-        hint = f"; did you mean `{guess}`?" if guess else ""
+        hint = f"; did you mean `{guess}`?" if guess else "."
         raise click.UsageError(f"no finding has the code `{code}`{hint} Codes: {', '.join(known)}")
     return files("meshlang").joinpath("explain", f"{code}.md").read_text(encoding="utf-8")
 
@@ -279,4 +285,8 @@ def launch_command(
     planned(asked, form)
     from .runtime.launch import launch
 
-    sys.exit(launch(asked, flags=flags, device=device))
+    try:
+        sys.exit(launch(asked, flags=flags, device=device))
+    except SpecError as error:
+        show(error.diagnostics, form)
+        sys.exit(1)

@@ -25,6 +25,7 @@ from .language.spec import PluginTable, Spec
 from .near import near
 from .plan.collectives import finish
 from .plan.derive import start, strategy_use
+from .plan.flags import flags_agree
 from .plan.ir import Plan
 from .plan.launchable import launchable
 from .plan.promises import promises
@@ -124,6 +125,7 @@ def plan_of(spec: Spec, resolved: Resolved, *, launch: bool = False) -> Plan:
     promises(plan, resolved, bag)
     if launch or (spec.launch is not None and spec.launch.recipe is not None):
         launchable(plan, resolved, bag)
+        flags_agree((), plan, spec, bag)
     bag.check()
     return plan
 
