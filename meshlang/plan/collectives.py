@@ -1,7 +1,8 @@
 """Plan -> every collective of one training step, with axis and bytes, forward and backward.
 
-Three sources, and no other: values redistributed at module boundaries, parameters gathered and
-gradients summed over the axes that carry the batch, the loss over a cut vocabulary.
+Four sources, and no other: values redistributed at module boundaries, parameters gathered and
+gradients summed over the axes that carry the batch, the loss over a cut vocabulary, and what
+strategies put into the plan because their modules communicate inside.
 """
 
 from __future__ import annotations
@@ -60,14 +61,14 @@ def known_move(move: Move) -> bool:
 
 
 def finish(plan: Plan) -> Plan:
-    """The plan with its collectives and state bytes."""
+    """The plan with its collectives and state bytes; those that strategies put there stay."""
     return replace(plan, collectives=tuple(_folded(plan)), state_bytes=state_bytes(plan))
 
 
 def _folded(plan: Plan) -> Iterator[Collective]:
     """Equal calls of different layers as one entry."""
     groups: dict[tuple[str, ...], list[Collective]] = {}
-    single = (*_edges(plan), *_loss(plan), *(call for unit in plan.units for call in _unit(plan, unit)))
+    single = (*plan.collectives, *_edges(plan), *_loss(plan), *(call for unit in plan.units for call in _unit(plan, unit)))
     known = {call.where.partition(" ")[0] for call in single}
     for call in single:
         tail = call.where.partition(" ")[2]

@@ -1,0 +1,38 @@
+"""`[strategy.all_gather_attention]`: each rank gathers all keys and values and keeps its own queries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from meshlang.strategy import Context, Diagnostic, Plan, Strategy
+
+from .context import Balance, axis_field, balance_field, balanced, carries_sequence, looking, rewritten, uncut
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class AllGatherAttention(Strategy):
+    """Context parallelism as torchtitan has it (Llama 3, arXiv 2407.21783, section 3.3.2).
+
+    What a module looks over as a whole loses the axis as it comes in. The plan itself then says
+    the rest: an all-gather of keys and one of values in the forward, a reduce-scatter of each of
+    their gradients in the backward. A rank holds the keys and values of the whole sequence.
+    """
+
+    ops: ClassVar[str | None] = None
+
+    axis: str = axis_field()
+    balance: Balance = balance_field()
+
+    def check(self, context: Context) -> Iterable[Diagnostic]:
+        """The axis carries the sequence, and heads and tails are equal."""
+        found = list(carries_sequence(self, context))
+        yield from found
+        if not found:
+            yield from balanced(self, self.balance, context)
+
+    def apply(self, plan: Plan) -> Plan:
+        """Keys and values whole inside their modules."""
+        return rewritten(plan, (uncut(edge, self.axis) for each in looking(plan, self.axis) for edge in each.whole))

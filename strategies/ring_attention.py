@@ -1,0 +1,88 @@
+"""`[strategy.ring_attention]`: keys and values pass around the ranks of the axis, one part at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import ClassVar, final
+
+from meshlang.strategy import Collective, Context, Diagnostic, Edge, Plan, Strategy
+
+from .context import Balance, Looks, axis_field, balance_field, balanced, carries_sequence, looking, name, sequence_dim
+
+#: Bytes of an element of each type that a plan computes in.
+WIDTH = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class RingAttention(Strategy):
+    """Ring attention (arXiv 2310.01889): queries stay, and each rank sees all keys in as many steps as ranks.
+
+    A rank sends its keys and values, packed as one message, to the next one P - 1 times in the
+    forward, and again in the backward, together with P - 1 messages of their gradients, which are
+    summed on the way in float32 or wider. It never holds more than two parts of keys and values
+    besides its own. Partial results are merged by their log-sum-exp in float32 or wider.
+    """
+
+    ops: ClassVar[str | None] = "meshlang_strategies.ring_attention_ops"
+
+    axis: str = axis_field()
+    balance: Balance = balance_field()
+
+    def check(self, context: Context) -> Iterable[Diagnostic]:
+        """The axis carries the sequence, heads and tails are equal, and modules take queries, keys and values."""
+        found = list(carries_sequence(self, context))
+        yield from found
+        if not found:
+            yield from balanced(self, self.balance, context)
+            yield from _streams(self, context)
+
+    def apply(self, plan: Plan) -> Plan:
+        """The messages; every value stays where it is."""
+        sent = (call for each in looking(plan, self.axis) for call in _messages(plan, each, self.axis))
+        return replace(plan, collectives=(*plan.collectives, *sent))
+
+
+def _streams(strategy: RingAttention, context: Context) -> Iterator[Diagnostic]:
+    """Each module takes queries, and looks over keys and values: batch, seq, heads and a head's numbers."""
+    for each in looking(context.plan, strategy.axis):
+        shapes = {(len(edge.names), sequence_dim(edge)) for edge in each.edges}
+        if (len(each.others), len(each.whole)) == (1, 2) and shapes == {(4, 1)} and each.output is not None:
+            continue
+        ports = ", ".join(f"{edge.port} ({' '.join(names[0] for names in edge.names)})" for edge in each.edges)
+        message = f"`{name(context)}` cannot run `{each.module}`: it needs queries, keys and values, (batch seq heads size)"
+        yield context.finding("strategy-axis", message, key="axis", notes=(f"it has {ports}",))
+        return
+
+
+def _messages(plan: Plan, each: Looks, axis: str) -> Iterator[Collective]:
+    """P - 1 messages of keys and values in each pass, and P - 1 of their gradients in the backward."""
+    width = WIDTH[plan.precision.compute]
+    hops = (plan.mesh.size(axis) - 1) * plan.sizes.accumulation
+    parts = [_elements(plan, edge) for edge in each.whole]
+    total = None if None in parts else sum(part for part in parts if part is not None)
+    if hops:
+        for what, pass_, size in (
+            ("keys and values", "forward", width),
+            ("keys and values", "backward", width),
+            ("gradients of keys and values", "backward", max(width, WIDTH["float32"])),
+        ):
+            yield Collective(
+                kind="send",
+                axis=axis,
+                where=f"{each.module} {what}",
+                pass_=pass_,
+                bytes=None if total is None else total * size,
+                count=hops,
+            )
+
+
+def _elements(plan: Plan, edge: Edge) -> int | None:
+    """Of one rank's part."""
+    total = 1
+    for size, axes in zip(edge.shape, edge.dst.dims, strict=True):
+        if size is None:
+            return None
+        total *= size // plan.mesh.product(axes)
+    return total
