@@ -78,14 +78,15 @@ def _torch_takes(schedule: type[TorchSchedule], pp: int, chunks: int, microbatch
     from torch.distributed.pipelining.schedules import PipelineScheduleSingle, get_schedule_class
 
     made: Any = get_schedule_class(str(schedule.ops))
-    if issubclass(made, PipelineScheduleSingle) and chunks != 1:
+    single = issubclass(made, PipelineScheduleSingle)
+    if single and chunks != 1:
         return False  # it is given one stage
     stages = [
         SimpleNamespace(num_stages=pp * chunks, group_size=pp, group_rank=0, stage_index=i, submod=torch.nn.Identity())
         for i in range(chunks)
     ]
     try:
-        made(stages[0] if issubclass(made, PipelineScheduleSingle) else stages, microbatches, lambda *_: None)
+        made(stages[0] if single else stages, microbatches, lambda *_: None)
     except ValueError:
         return False
     return True

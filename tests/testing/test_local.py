@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -32,7 +34,7 @@ def test_product_and_gradient_have_right_values() -> None:
     (x @ whole).square().sum().backward()
     with local_ranks(2) as local:
         mesh = local.mesh(Mesh(axes=(MeshAxis(name="tp", size=2),)))
-        left = distribute_tensor(x, mesh, [Shard(1)])
+        left: Any = distribute_tensor(x, mesh, [Shard(1)])
         right = distribute_tensor(w, mesh, [Shard(0)]).requires_grad_()
         product = (left @ right).redistribute(mesh, [Replicate()])
         product.square().sum().backward()
