@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice, product
+from itertools import pairwise, product
+from math import prod
 
 #: One name of a card may stand for so many fqns; more is a slip in a size.
 MOST_NAMES = 100_000
@@ -36,9 +37,10 @@ def expand(text: str, sizes: Mapping[str, int]) -> tuple[Expansion, ...]:
     """
     found: list[Expansion] = []
     for choice in choices(text):
-        found += islice(_stars(choice, sizes), MOST_NAMES - len(found) + 1)
-        if len(found) > MOST_NAMES:
-            raise ExpandError(f"`{text}` stands for more than {MOST_NAMES} names")
+        counts = _counts(choice, sizes)
+        if len(found) + prod(counts) > MOST_NAMES:
+            raise _too_many(text)
+        found += (Expansion(at(choice, stars), stars) for stars in product(*map(range, counts)))
     return tuple(found)
 
 
@@ -48,6 +50,8 @@ def choices(text: str) -> Iterator[str]:
     if any(char in piece for piece in pieces[::2] for char in "{}"):
         raise ExpandError(f"`{text}` has a brace without its other one, or braces inside braces")
     words = [[word.strip() for word in piece.split(",")] for piece in pieces[1::2]]
+    if prod(len(each) for each in words) > MOST_NAMES:
+        raise _too_many(text)
     for chosen in product(*words):
         yield "".join(a + b for a, b in zip(pieces[::2], (*chosen, ""), strict=True))
 
@@ -59,35 +63,22 @@ def at(text: str, stars: tuple[int, ...]) -> str:
     return text
 
 
-def _stars(text: str, sizes: Mapping[str, int]) -> Iterator[Expansion]:
+def _counts(text: str, sizes: Mapping[str, int]) -> list[int]:
+    """How many each star of a name stands for."""
     if not text:
-        yield Expansion("", ())
-        return
+        return []
     parts = text.split(".")
-    counts = []
-    for before, part in zip(("", *parts), parts, strict=False):
+    for part in parts:
         if _PART.fullmatch(part) is None:
             raise ExpandError(f"`{text}`: `{part}` is no part of a name")
-        if part == "*":
-            counts.append(_count(text, before, sizes))
-    for stars in _counted(counts):
-        yield Expansion(at(text, stars), stars)
-
-
-def _counted(counts: list[int]) -> Iterator[tuple[int, ...]]:
-    """Every tuple of numbers below `counts`, without holding one range in memory."""
-    total = 1
-    for count in counts:
-        total *= count
-    for number in range(min(total, MOST_NAMES + 1)):
-        stars = []
-        for count in reversed(counts):
-            number, star = divmod(number, count)
-            stars.append(star)
-        yield tuple(reversed(stars))
+    return [_count(text, before, sizes) for before, part in pairwise(("", *parts)) if part == "*"]
 
 
 def _count(text: str, name: str, sizes: Mapping[str, int]) -> int:
     if name not in sizes:
         raise ExpandError(f"`{text}`: the flavor has no size `{name}` that says how many `*` stands for")
     return sizes[name]
+
+
+def _too_many(text: str) -> ExpandError:
+    return ExpandError(f"`{text}` stands for more than {MOST_NAMES} names")

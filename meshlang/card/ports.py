@@ -58,7 +58,7 @@ def read_flow(tables: Mapping[str, Node], boundaries: tuple[Boundary, ...], fiel
                 fields.add("card-flow", f"`{_text(second)}` has its value from two ports", node.span, labels=also)
                 continue
             found[first], places[second] = second, node.span
-    return _without_circles(found, places, fields)
+    return found
 
 
 def _pairs(key: str, target: str, node: Node, fields: Fields) -> Iterator[tuple[Port, Port]]:
@@ -112,15 +112,3 @@ def _adjoin(first: Port, second: Port, modules: frozenset[str]) -> bool:
     if second[1] == "output":
         return bool(first[0]) and (inner or "") == second[0]
     return bool(first[0]) and bool(second[0]) and first[0] != second[0] and (inner or "") == (outer or "")
-
-
-def _without_circles(found: dict[Port, Port], places: Mapping[Port, Span], fields: Fields) -> dict[Port, Port]:
-    """The flow, or nothing where it comes back to where it began."""
-    for first in found:
-        port, steps = first, 0
-        while port in found and steps <= len(found):
-            port, steps = found[port], steps + 1
-        if steps > len(found):
-            fields.add("card-flow", f"the value of `{_text(first)}` goes on in a circle", places[found[first]])
-            return {}
-    return found

@@ -22,7 +22,9 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "llama3 tied": lambda: built("llama3", "1B"),
     "llama": lambda: built("llama", "tiny"),
     "encoder": EncoderLayer,
-    "torch encoder": lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(32, 4, 64), 2, enable_nested_tensor=False),
+    "torch encoder": lambda: nn.TransformerEncoder(
+        nn.TransformerEncoderLayer(32, 4, 64), 2, enable_nested_tensor=False
+    ),
     "torch transformer": lambda: nn.Transformer(32, 4, 2, 2, 64, batch_first=True),
     "gpt": Gpt,
     "linear": lambda: nn.Linear(8, 4),
