@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 #: Default order of the known axes, outermost first.
@@ -24,10 +25,14 @@ class Mesh:
 
     axes: tuple[MeshAxis, ...]
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """Axis names, outermost first."""
         return tuple(axis.name for axis in self.axes)
+
+    @cached_property
+    def _sizes(self) -> dict[str, int]:
+        return {axis.name: axis.size for axis in self.axes}
 
     @property
     def ranks(self) -> int:
@@ -36,7 +41,7 @@ class Mesh:
 
     def size(self, name: str) -> int:
         """Ranks along an axis; 1 for an axis that the mesh lacks."""
-        return next((axis.size for axis in self.axes if axis.name == name), 1)
+        return self._sizes.get(name, 1)
 
     def product(self, names: Iterable[str]) -> int:
         """Ranks of the sub-mesh that these axes span."""

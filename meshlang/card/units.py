@@ -56,7 +56,9 @@ def _merge_tied(units: list[Unit], tensors: tuple[TensorEntry, ...]) -> tuple[Un
     """Units that share a tied tensor become one: a buffer of parameters has one owner."""
     merged = [list(unit) for unit in units]
     for tensor in tensors:
-        names = (tensor.fqn, *tensor.tied) if tensor.tied else ()
+        if not tensor.tied:
+            continue
+        names = (tensor.fqn, *tensor.tied)
         touched = [unit for unit in merged if any(_inside(name, set(unit)) for name in names)]
         for unit in touched[1:]:
             touched[0].extend(unit)

@@ -13,12 +13,12 @@ Comparing what a module gives with what the modules around it take gives every r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-from ..card.model import Boundary, Factors, Port
+from ..card.model import Boundary, Factors, Port, TensorEntry, parent
 from ..mesh import Mesh
 from ..placement import Layout
 from .ir import Dim, Edge, Loss, PipelineUse, Plan, Role, StrategyUse, Tensor, Unit
@@ -26,23 +26,35 @@ from .resolve import Resolved, known_sizes
 
 
 def start(resolved: Resolved) -> Plan:
-    """The plan before strategies rewrite it: every tensor, edge and unit, no collective yet."""
-    values = _Values(resolved)
+    """The plan before strategies rewrite it: every tensor, edge and unit, no collective yet.
+
+    Layers that are alike are derived once.
+    """
+    values = _Values(resolved.folded)
     tensors = tuple(_tensors(resolved, values))
     return Plan(
         model=resolved.model.name,
         mesh=resolved.mesh,
-        roles=tuple(_roles(resolved)),
+        roles=tuple(_roles(resolved.folded)),
         sizes=resolved.sizes,
         precision=resolved.precision,
         tensors=tensors,
-        edges=tuple(values.edge(b, port, dims) for b in resolved.model.boundaries for port, dims in b.ports()),
+        edges=tuple(_edges(resolved, values)),
         units=_units(resolved, tensors),
         collectives=(),
         state_bytes=None,
         loss=_loss(resolved, values),
         pipeline=_pipeline(resolved),
     )
+
+
+def _edges(resolved: Resolved, values: _Values) -> Iterator[Edge]:
+    first: dict[str, list[Edge]] = {}
+    for boundary in values.resolved.model.boundaries:
+        first[boundary.module] = [values.edge(boundary, port, dims) for port, dims in boundary.ports()]
+    for boundary in resolved.model.boundaries:
+        for edge in first[resolved.stand_ins[boundary.module]]:
+            yield edge if edge.module == boundary.module else replace(edge, module=boundary.module)
 
 
 @dataclass(frozen=True)
@@ -172,27 +184,36 @@ def _product(sizes: Mapping[str, int], factors: Factors) -> int | None:
     return total
 
 
-def _tensors(resolved: Resolved, values: _Values) -> list[Tensor]:
-    store = resolved.spec.store
-    over = tuple(axis for axis in resolved.mesh.names if store and axis in {word.value for word in store.over})
-    found = []
+def _tensors(resolved: Resolved, values: _Values) -> Iterator[Tensor]:
+    over = _stored_over(resolved)
+    first = {entry.fqn: _tensor(values, entry, over) for entry in values.resolved.model.tensors}
     for entry in resolved.model.tensors:
-        grads: set[str] = set()
-        for holder in _holders(entry.module, entry.tied):
-            if entry.kind == "parameter" and holder in values.leaves:
-                grads.update(values.missing(holder, entry.dims))
-        excepted = store is not None and any(pattern.covers(entry.fqn) for pattern in store.exceptions)
-        found.append(
-            Tensor(
-                fqn=entry.fqn,
-                kind=entry.kind,
-                dims=tuple(_dim(resolved, entry.fqn, factors) for factors in entry.dims),
-                stored=over if entry.kind == "parameter" and not excepted else (),
-                grad=tuple(axis for axis in resolved.mesh.names if axis in grads),
-                tied=entry.tied,
-            )
-        )
-    return found
+        tensor = first[resolved.stand_ins[entry.fqn]]
+        yield tensor if tensor.fqn == entry.fqn else replace(tensor, fqn=entry.fqn)
+
+
+def _stored_over(resolved: Resolved) -> tuple[str, ...]:
+    store = resolved.spec.store
+    words = {word.value for word in store.over} if store is not None else set()
+    return tuple(axis for axis in resolved.mesh.names if axis in words)
+
+
+def _tensor(values: _Values, entry: TensorEntry, over: tuple[str, ...]) -> Tensor:
+    resolved = values.resolved
+    grads: set[str] = set()
+    for holder in _holders(entry.module, entry.tied):
+        if entry.kind == "parameter" and holder in values.leaves:
+            grads.update(values.missing(holder, entry.dims))
+    store = resolved.spec.store
+    excepted = store is not None and any(pattern.covers(entry.fqn) for pattern in store.exceptions)
+    return Tensor(
+        fqn=entry.fqn,
+        kind=entry.kind,
+        dims=tuple(_dim(resolved, entry.fqn, factors) for factors in entry.dims),
+        stored=over if entry.kind == "parameter" and not excepted else (),
+        grad=tuple(axis for axis in resolved.mesh.names if axis in grads),
+        tied=entry.tied,
+    )
 
 
 def _holders(module: str, tied: tuple[str, ...]) -> tuple[str, ...]:
@@ -235,19 +256,27 @@ def _role(axis: str, resolved: Resolved, weights: set[str], run: Mapping[str, se
 def _units(resolved: Resolved, tensors: tuple[Tensor, ...]) -> tuple[Unit, ...]:
     """The card's units in order; what lies in none of them travels with the whole model."""
     last = next((module for (module, _), target in resolved.model.flow.items() if target == ("", "output")), None)
-    units, left = [], {t.fqn: t for t in tensors if t.kind == "parameter"}
-    for modules in resolved.model.units:
-        mine = [fqn for fqn in left if any(_under(fqn, module) for module in modules)]
-        for fqn in mine:
-            del left[fqn]
-        units.append(Unit(modules=modules, tensors=tuple(mine), after_forward=_after(resolved, last in modules)))
-    if left:
-        units.append(Unit(modules=("",), tensors=tuple(left), after_forward=_after(resolved, True)))
-    return tuple(units)
+    owner = {module: unit for unit in reversed(resolved.model.units) for module in unit}
+    mine: dict[tuple[str, ...], list[str]] = {unit: [] for unit in resolved.model.units}
+    for tensor in tensors:
+        if tensor.kind == "parameter":
+            mine.setdefault(_owner(tensor.fqn, owner), []).append(tensor.fqn)
+    return tuple(
+        Unit(modules=unit, tensors=tuple(fqns), after_forward=_after(resolved, last in unit or unit == _REST))
+        for unit, fqns in mine.items()
+    )
 
 
-def _under(fqn: str, module: str) -> bool:
-    return fqn.startswith(f"{module}.")
+#: The unit of what lies in none of the card's.
+_REST = ("",)
+
+
+def _owner(fqn: str, owner: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    while fqn:
+        fqn = parent(fqn)
+        if fqn in owner:
+            return owner[fqn]
+    return _REST
 
 
 def _after(resolved: Resolved, last: bool) -> Literal["free", "keep"]:

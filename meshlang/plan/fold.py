@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
@@ -18,13 +19,26 @@ def fold(fqns: Iterable[str], known: Iterable[str]) -> tuple[str, ...]:
 
     Numbers become `*` where all of the known ones are meant, `[0-3,7]` where some are.
     """
-    groups: dict[str, list[str]] = {}
-    for fqn in dict.fromkeys(fqns):
-        groups.setdefault(template(fqn), []).append(fqn)
-    counts: dict[str, int] = {}
-    for fqn in set(known):
-        counts[template(fqn)] = counts.get(template(fqn), 0) + 1
-    return tuple(_one(text, members, counts.get(text, 0)) for text, members in groups.items())
+    return Known(known).fold(fqns)
+
+
+class Known:
+    """Names that there are, to fold some of them; made once for many foldings."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._templates = {name: template(name) for name in names}
+        self._counts = Counter(self._templates.values())
+
+    def template(self, fqn: str) -> str:
+        """`template(fqn)`, remembered."""
+        return self._templates.get(fqn) or template(fqn)
+
+    def fold(self, fqns: Iterable[str]) -> tuple[str, ...]:
+        """The fewest patterns that name `fqns` and nothing else that there is."""
+        groups: dict[str, list[str]] = {}
+        for fqn in dict.fromkeys(fqns):
+            groups.setdefault(self.template(fqn), []).append(fqn)
+        return tuple(_one(text, members, self._counts[text]) for text, members in groups.items())
 
 
 def _one(text: str, members: Sequence[str], total: int) -> str:

@@ -6,8 +6,9 @@ decides, per dimension name; inside a level two rules that disagree are a findin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from ..card.model import Factors, Model
 from ..diagnostics import Bag
@@ -16,6 +17,7 @@ from ..language.spec import LEVELS, PlaceRule, PluginTable, Spec, Written
 from ..mesh import Mesh
 from ..source import Span
 from . import cut_findings, findings, mesh_findings
+from .alike import Alike, folded
 from .ir import Origin, Precision, RunSizes
 from .mesh import inside_nodes, resolve_mesh
 
@@ -43,6 +45,21 @@ class Resolved:
     precision: Precision
     rules: Rules
 
+    @cached_property
+    def stand_ins(self) -> dict[str, str]:
+        """Fqn -> that of the same thing in the first layer that is alike."""
+        return Alike(self.model, self._holding).stand_ins()
+
+    def _holding(self, fqn: str) -> tuple[object, ...]:
+        """All of the spec that tells this fqn from others."""
+        exceptions = self.spec.store.exceptions if self.spec.store is not None else ()
+        return (*self.rules.covering(fqn), *(pattern for pattern in exceptions if pattern.covers(fqn)))
+
+    @cached_property
+    def folded(self) -> Resolved:
+        """The same for a model with one layer of each kind."""
+        return replace(self, model=folded(self.model, self.stand_ins))
+
     def axes(self, fqn: str, name: str) -> tuple[str, ...]:
         """The axes of size > 1 or not that cut `name` inside `fqn`."""
         return self.rules.decide(fqn, name).axes
@@ -55,11 +72,10 @@ class Resolved:
 
 @dataclass(frozen=True)
 class Rules:
-    """All rules of a spec, asked by fqn and name; remembers which of them ever decided."""
+    """All rules of a spec, asked by fqn and name."""
 
     rules: tuple[PlaceRule, ...]
     whole: frozenset[str]
-    used: set[int] = field(default_factory=set)
     _cover: dict[str, tuple[PlaceRule, ...]] = field(default_factory=dict)
     _found: dict[tuple[str, str], Decision] = field(default_factory=dict)
 
@@ -80,7 +96,6 @@ class Rules:
         key = (fqn, name)
         if key not in self._found:
             rules = self.candidates(fqn, name)
-            self.used.update(id(rule) for rule in rules)
             axes = tuple(axis.value for axis in rules[0].axes) if rules else ()
             self._found[key] = Decision(axes=axes, rule=rules[0] if rules else None)
         return self._found[key]
@@ -103,13 +118,20 @@ def resolve(spec: Spec, model: Model, ranks: int | None, bag: Bag) -> Resolved |
         spec=spec, model=model, mesh=mesh, sizes=_run_sizes(spec), precision=_precision(spec), rules=rules
     )
     inside_nodes(spec, mesh, bag)
-    for law in (_decided_once, _everything_decided, _nothing_idle, _outer_factor, _placed_alike):
+    for laws in (_DECISIONS, _CUTS):
+        _hold(laws, resolved, bag)
+        if len(bag):
+            return None
+    return resolved
+
+
+def _hold(laws: Iterable[Law], resolved: Resolved, bag: Bag) -> None:
+    """Every law, on one layer of each kind; on all of them only to say where a law does not hold."""
+    broken = Bag()
+    for law in laws:
+        law(resolved.folded, broken)
+    for law in laws if len(broken) else ():
         law(resolved, bag)
-    if len(bag):
-        return None
-    for law in (_one_axis_once, _even, _axes_used):
-        law(resolved, bag)
-    return None if len(bag) else resolved
 
 
 def _run_sizes(spec: Spec) -> RunSizes:
@@ -228,10 +250,9 @@ def _everything_decided(resolved: Resolved, bag: Bag) -> None:
 def _nothing_idle(resolved: Resolved, bag: Bag) -> None:
     """Every rule decides something."""
     asked = dict.fromkeys((fqn, name) for fqn, name, _ in _asked(resolved))
-    for fqn, name in asked:
-        resolved.rules.decide(fqn, name)
+    used = {id(rule) for fqn, name in asked for rule in resolved.rules.candidates(fqn, name)}
     for rule in resolved.spec.rules:
-        if id(rule) in resolved.rules.used or rule.preset:
+        if id(rule) in used or rule.preset:
             continue
         inside = [(fqn, name) for fqn, name in asked if rule.pattern is None or rule.pattern.covers(fqn)]
         stronger = next((resolved.rules.decide(fqn, name).rule for fqn, name in inside if name == rule.name), None)
@@ -345,3 +366,9 @@ def strategy_axes(plugin: object) -> tuple[str, ...]:
     """Axes that a strategy runs over: its field `axis`, when it has one."""
     axis = getattr(plugin, "axis", None)
     return (axis,) if isinstance(axis, str) else ()
+
+
+Law = Callable[[Resolved, Bag], None]
+
+_DECISIONS: tuple[Law, ...] = (_decided_once, _everything_decided, _nothing_idle, _outer_factor, _placed_alike)
+_CUTS: tuple[Law, ...] = (_one_axis_once, _even, _axes_used)
