@@ -66,6 +66,8 @@ def _missing(model: Model, tables: Mapping[str, Node], facts: Facts) -> Iterator
         message = f"the card lacks the {first.kind} {_told(names, facts)} of shape {first.shape}"
         guess = near(fold(names, facts.by_fqn)[0], fold(extra, entries))
         notes = (f"the nearest that only the card has is `{guess}`",) if guess else ()
+        others = sum(_template(name) == _template(names[0]) for name in entries)
+        notes = (f"the card has {others} of other layers",) if others else notes
         yield _finding("card-missing", message, _table(tables, first.kind, model), notes)
 
 
@@ -104,7 +106,7 @@ def _extra(model: Model, tables: Mapping[str, Node], facts: Facts) -> Iterator[D
         guess = near(fold(names, entries)[0], fold(lacking, known))
         notes = (f"the nearest that only the model has is `{guess}`",) if guess else ()
         help_ = (rename(span, guess.removesuffix(".weight")),) if guess else ()
-        yield _finding("card-extra", f"the model has no {kind} {_told(names, facts)}", span, notes, help_)
+        yield _finding("card-extra", f"the model has no {kind} {_told(names, entries)}", span, notes, help_)
 
 
 def _shapes(model: Model, tables: Mapping[str, Node], facts: Facts) -> Iterator[Diagnostic]:
@@ -143,7 +145,7 @@ def _ties(model: Model, tables: Mapping[str, Node], facts: Facts) -> Iterator[Di
         there = frozenset((name, *known[name].tied)) & entries.keys()
         if here == there or here | there in told_:
             continue
-        told_.add(here | there)
+        told_.add(frozenset(here | there))
         yield _untied(here, there, entry)
 
 

@@ -49,10 +49,12 @@ def read_flow(tables: Mapping[str, Node], boundaries: tuple[Boundary, ...], fiel
     for key, node in fields.table(tables.get("flow"), "`flow`").items():
         target = fields.text(node, "the port that a value goes on to")
         for first, second in _pairs(key, target, node, fields) if target is not None else ():
-            if not _known(first, node.key or node.span, ports, fields):
-                continue
-            if not _known(second, node.span, ports, fields) or not _legal(first, second, ports, modules, node, fields):
-                continue
+            if not _known(first, key, node.key or node.span, ports, fields):
+                break
+            if not _known(second, node.value, node.span, ports, fields):
+                break
+            if not _legal(first, second, ports, modules, node, fields):
+                break
             if second in places:
                 also = (Label(span=places[second], text="from one here"),)
                 fields.add("card-flow", f"`{_text(second)}` has its value from two ports", node.span, labels=also)
@@ -72,12 +74,12 @@ def _text(port: Port) -> str:
     return f"{port[0]} {port[1]}".strip()
 
 
-def _known(port: Port, span: Span, ports: Mapping[Port, object], fields: Fields) -> bool:
+def _known(port: Port, written: str, span: Span, ports: Mapping[Port, object], fields: Fields) -> bool:
     if port in ports:
         return True
     guess = near(_text(port), map(_text, ports))
     notes = (f"the nearest is `{guess}`",) if guess else ()
-    fields.add("card-flow", f"`{_text(port)}` is no port of a boundary", span, notes=notes)
+    fields.add("card-flow", f"`{written}` is no port of a boundary", span, notes=notes)
     return False
 
 
