@@ -1,15 +1,14 @@
 """The command line. Exit code 0: fine; 1: findings; 2: wrong usage.
 
-Nothing here knows torch but `card init`, `card check` and `launch`, which load it inside.
+Nothing here knows torch but `card init`, `card check` and `launch`, which load it inside. What one
+command needs and others do not is imported inside it: a check is over in the time that imports take.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -21,7 +20,6 @@ from .diagnostics import Diagnostic, SpecError
 from .near import near
 from .plan.ir import Plan
 from .registry import PluginError, Plugins, Registry
-from .render import render
 from .source import Source
 
 SPEC = click.argument("spec", type=click.Path(dir_okay=False))
@@ -62,6 +60,8 @@ def findings(asked: Request, form: str) -> NoReturn:
 
 def show(found: Sequence[Diagnostic], form: str) -> None:
     """Print findings in one of the three forms."""
+    from .render import render
+
     color = form == "text" and sys.stdout.isatty()
     click.echo(render(found, form, color), nl=False)  # pyright: ignore[reportArgumentType]
 
@@ -188,6 +188,8 @@ def explain_command(
 
 def codes() -> tuple[str, ...]:
     """Every code that a finding may have, sorted: those that have a page."""
+    from importlib.resources import files
+
     pages = files("meshlang").joinpath("explain").iterdir()
     return tuple(sorted(page.name.removesuffix(".md") for page in pages if page.name.endswith(".md")))
 
@@ -236,6 +238,8 @@ def mesh_command(
 @main.command("schema")
 def schema_command() -> None:
     """The JSON Schema of the language, for editors."""
+    import json
+
     from .language.schema import schema
 
     click.echo(json.dumps(schema(Plugins()), indent=2))
