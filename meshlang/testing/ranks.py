@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing import Pipe, get_context
 from multiprocessing.connection import Connection, wait
-from time import monotonic
 from typing import Any
 
 #: Imported once, by the server that ranks are forked from.
@@ -98,8 +97,12 @@ class RankPool:
         with tempfile.TemporaryDirectory(prefix="ranks-") as folder:
             store = os.path.join(folder, "store")
             request = _Request(target=target, args=args, ranks=count, store=store, limit=limit)
-            for rank in self._ranks[:count]:
-                rank.pipe.send(request)
+            try:
+                for rank in self._ranks[:count]:
+                    rank.pipe.send(request)
+            except ConnectionError as error:
+                self.close()
+                raise RankError(f"{target}: a rank died before it was asked") from error
             return self._collect(request)
 
     def _collect(self, request: _Request) -> list[Any]:
