@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -21,6 +21,9 @@ from .near import near
 from .plan.ir import Plan
 from .registry import PluginError, Plugins, Registry
 from .source import Source
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
 
 SPEC = click.argument("spec", type=click.Path(dir_okay=False))
 RANKS = click.option("--ranks", type=click.IntRange(min=1), help="Ranks of the whole mesh.")
@@ -188,10 +191,14 @@ def explain_command(
 
 def codes() -> tuple[str, ...]:
     """Every code that a finding may have, sorted: those that have a page."""
+    names = (page.name for page in _pages().iterdir())
+    return tuple(sorted(name.removesuffix(".md") for name in names if name.endswith(".md")))
+
+
+def _pages() -> Traversable:
     from importlib.resources import files
 
-    pages = files("meshlang").joinpath("explain").iterdir()
-    return tuple(sorted(page.name.removesuffix(".md") for page in pages if page.name.endswith(".md")))
+    return files("meshlang").joinpath("explain")
 
 
 def _page(code: str) -> str:
@@ -200,7 +207,7 @@ def _page(code: str) -> str:
         guess = near(code, known)
         hint = f"; did you mean `{guess}`?" if guess else "."
         raise click.UsageError(f"no finding has the code `{code}`{hint} Codes: {', '.join(known)}")
-    return files("meshlang").joinpath("explain", f"{code}.md").read_text(encoding="utf-8")
+    return _pages().joinpath(f"{code}.md").read_text(encoding="utf-8")
 
 
 @main.command("diff")
