@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import ClassVar, Literal, final
 
 from meshlang.strategy import Context, Diagnostic
 
@@ -20,6 +20,7 @@ class ZBV(TorchSchedule):
     """
 
     ops: ClassVar[str | None] = "ZBVZeroBubble"
+    placement: ClassVar[Literal["loop", "v"]] = "v"
     usual_chunks: ClassVar[int] = 2
 
     def laws(self, context: Context) -> Iterator[Diagnostic]:

@@ -14,13 +14,14 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 #: Parts of meshlang, low to high: a part imports from its own row and those above it here.
+#: `plan.fold` serves cards too, and `plan.stages` asks schedules: each stands in a row of its own need.
 ROWS: tuple[tuple[str, ...], ...] = (
     ("source", "diagnostics", "mesh", "placement", "near", "registry", "excerpt", "render", "plan.fold"),
     ("language",),
     ("card",),
     ("plan",),
     ("strategy", "pipeline"),
-    ("", "compiler", "report"),
+    ("", "compiler", "report", "plan.stages"),
     ("lowering",),
     ("runtime",),
     ("testing", "cli"),
@@ -31,7 +32,7 @@ OTHERS: dict[str, set[str]] = {
     "language": {"tomli"},
     "report": {"matplotlib"},
     "lowering": {"torch"},
-    "runtime": {"torch", "torchtitan", "spmd_types"},
+    "runtime": {"torch", "torchtitan", "spmd_types", "tyro"},
     "testing": {"torch", "torchtitan", "spmd_types", "pytest"},
     "cli": {"click"},
 }

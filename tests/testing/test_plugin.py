@@ -67,7 +67,7 @@ def test_a_broken_check_shows_its_place(pytester: pytest.Pytester, specs: Path) 
     result.assert_outcomes(passed=2, failed=1)
     result.stdout.fnmatch_lines(
         [
-            "error?check-failed?: wo is row-parallel: `layers.0.attention.wo.weight` is S(1) on `tp`, not S(0)*",
+            "error?check-failed?: wo is row-parallel: * S(1) on `tp`, not S(0)*",
             "*spec.toml:12:17",
             '12 | expect = { tp = "S(0)", dp = "stored" }',
         ]
