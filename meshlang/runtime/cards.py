@@ -92,6 +92,8 @@ def build_module(target: str, flavor: str | None = None) -> nn.Module:
 
 
 def _imported(name: str) -> ModuleType:
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise TargetError(f"`{name}` is no name of a module")
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 from meshlang_models.llama import model_registry
 from torch import nn
 from torchtitan.models.llama3 import llama3_configs
+
+#: Of the repository.
+ROOT = Path(__file__).parents[2]
 
 LLAMA3 = ("debugmodel", "1B", "3B", "8B", "70B", "405B")
 LLAMA = ("tiny", "debug")

@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 import torch
-from real_models import built
+from real_models import ROOT, built
 from torch import nn
 
 from meshlang.card.check import check_card
@@ -15,7 +15,7 @@ from meshlang.diagnostics import Diagnostic
 from meshlang.runtime.cards import facts_of
 from meshlang.source import Source
 
-TEXT = Source.read("models/llama3/card.toml").text
+TEXT = Source.read(ROOT / "models/llama3/card.toml").text
 
 
 @cache

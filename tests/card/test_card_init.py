@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from real_models import EncoderLayer, Gpt, Holding, Nested, built, conv, empty, shared
+from real_models import ROOT, EncoderLayer, Gpt, Holding, Nested, built, conv, empty, shared
 from torch import nn
 
 from meshlang.card.model import Model
@@ -97,7 +97,7 @@ def test_unequal_lists_are_told_apart() -> None:
 def test_llama3_gets_the_names_of_our_card() -> None:
     """What is guessed of torchtitan's llama3 is what our card says, but for the second side of its rope."""
     bag = Bag()
-    ours = read_card(Source.read("models/llama3/card.toml"), "debugmodel", bag)
+    ours = read_card(Source.read(ROOT / "models/llama3/card.toml"), "debugmodel", bag)
     assert ours is not None
     guessed = {t.fqn: t.dims for t in read(first_card(made("llama3"))).tensors}
     assert guessed == {t.fqn: t.dims for t in ours.tensors}

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from random import Random
 
 import pytest
+from real_models import ROOT
 
 from meshlang.card.expand import MOST_NAMES, ExpandError, choices, expand
 from meshlang.card.model import Model
@@ -285,7 +286,7 @@ LLAMA_SPEC = 'include = ["preset:sequence_parallel", "preset:tensor_parallel", "
 
 def tied_llama() -> str:
     """The card of the small Llama, with its flavor `tiny` tied."""
-    text = Source.read("models/llama/card.toml").text
+    text = Source.read(ROOT / "models/llama/card.toml").text
     text = text.replace("[flavor.tiny]", "[flavor.tiny]\ntied = true", 1)
     return text + '\n[tied]\n"tok_embeddings.weight" = "lm_head.weight"\n'
 

@@ -6,7 +6,7 @@ import inspect
 from functools import cache
 
 import pytest
-from real_models import LLAMA, LLAMA3, built
+from real_models import LLAMA, LLAMA3, ROOT, built
 
 from meshlang.card.model import Model
 from meshlang.card.read import flavors, read_card
@@ -20,7 +20,7 @@ each_flavor = pytest.mark.parametrize(("card", "flavor"), CASES)
 
 def source(card: str) -> Source:
     """The text of one of our cards."""
-    return Source.read(f"models/{card}/card.toml")
+    return Source.read(ROOT / f"models/{card}/card.toml")
 
 
 @cache
