@@ -77,7 +77,9 @@ def planned() -> Any:
     job = Job.read(os.environ[JOB])
     from .device import config_for_cpu, prepare
 
-    prepare(job.device)
+    device = prepare(job.device)
+    from .init import same_on_any_mesh
     from .titan import apply
 
-    return config_for_cpu(apply(recipe_function(job.recipe)(), from_data(job.plan)))
+    config = apply(recipe_function(job.recipe)(), from_data(job.plan))
+    return same_on_any_mesh(config_for_cpu(config)) if device == "cpu" else config

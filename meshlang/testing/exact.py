@@ -9,7 +9,9 @@ from zlib import crc32
 
 import torch
 from torch import nn
-from torch.distributed.tensor import DTensor, Shard
+from torch.distributed.tensor import DTensor
+
+from ..lowering.local import local_part
 
 
 @contextmanager
@@ -31,7 +33,9 @@ def keep_float64() -> Iterator[None]:
         del TORCH_DTYPE_MAP["float64"]
 
 
-def _at_least_float32(tensor: torch.Tensor, *, memory_format: torch.memory_format = torch.preserve_format) -> torch.Tensor:
+def _at_least_float32(
+    tensor: torch.Tensor, *, memory_format: torch.memory_format = torch.preserve_format
+) -> torch.Tensor:
     dtype = torch.float64 if tensor.dtype == torch.float64 else torch.float32
     return tensor.to(dtype, memory_format=memory_format)
 
@@ -58,35 +62,6 @@ def seeded_tensor(name: str, shape: tuple[int, ...]) -> torch.Tensor:
     if len(shape) < 2:
         return 1 + 0.1 * drawn
     return drawn / prod(shape[1:]) ** 0.5
-
-
-def local_part(full: torch.Tensor, like: DTensor) -> torch.Tensor:
-    """What this rank holds of `full` when it is laid out as `like`.
-
-    FSDP cuts dim 0 again inside the cut of a later mesh axis and calls that placement a
-    strided shard: those are cut last. Parts are torch.chunk's, the last ones shorter or empty.
-    """
-    mesh, placements = like.device_mesh, like.placements
-    coordinate = mesh.get_coordinate()
-    assert coordinate is not None
-    order = sorted(range(len(placements)), key=lambda index: is_strided(placements[index]))
-    for index in order:
-        placement = placements[index]
-        if isinstance(placement, Shard) or is_strided(placement):
-            full = _part(full, placement.dim, mesh.size(index), coordinate[index])  # type: ignore[attr-defined]
-    return full
-
-
-def is_strided(placement: object) -> bool:
-    """Whether a placement cuts a dim inside the cut of a later mesh axis."""
-    return type(placement).__name__ == "_StridedShard"
-
-
-def _part(full: torch.Tensor, dim: int, parts: int, index: int) -> torch.Tensor:
-    length = full.size(dim)
-    step = -(-length // parts)
-    start = min(length, step * index)
-    return full.narrow(dim, start, min(length, start + step) - start)
 
 
 def plain_name(name: str) -> str:

@@ -12,10 +12,11 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.placement_types import Placement, Replicate
 
+from ..lowering.local import is_strided
 from ..mesh import Mesh
 from ..plan.ir import Plan, Tensor
 from ..runtime.device import config_for_cpu, prepare
-from .exact import is_strided, plain_name, seeded_init
+from .exact import plain_name, seeded_init
 
 if TYPE_CHECKING:
     from torchtitan.distributed import ParallelDims
@@ -128,11 +129,15 @@ def _inputs(
     from torchtitan.distributed.context_parallel import prepare_context_parallel_input
     from torchtitan.distributed.spmd_types import annotate_input_spmd_types
 
+    from ..runtime.trainer import PlanTrainer, ready
+
     masks = model.get_attention_masks(batch.positions)  # type: ignore[operator]
     extra: dict[str, Any] = {"positions": batch.positions, "attention_masks": masks}
     inputs, labels = batch.tokens, batch.labels
     if parallel_dims is None:
         return inputs, labels, extra
+    if isinstance(config, PlanTrainer.Config) and config.plan is not None:
+        return ready(config.plan, {"input": inputs, "labels": labels, **extra}, parallel_dims)
     if parallel_dims.cp_enabled:
         inputs, labels, extra = prepare_context_parallel_input(
             inputs,
