@@ -30,6 +30,7 @@ from .plan.ir import Plan
 from .plan.launchable import launchable
 from .plan.promises import promises
 from .plan.resolve import Resolved, resolve
+from .plan.stages import staged
 from .plan.verify import verify
 from .registry import Plugins
 from .source import Source
@@ -118,6 +119,8 @@ def plan_of(spec: Spec, resolved: Resolved, *, launch: bool = False) -> Plan:
     if spec.pipeline is not None:
         table = spec.pipeline.schedule
         _collect(table.plugin.check(Context(plan=plan, table=table)), bag)
+        bag.check()
+        plan = staged(plan, resolved, bag)
     bag.check()
     verify(plan, resolved, bag)
     bag.check()

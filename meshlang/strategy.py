@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from .diagnostics import Diagnostic, Help, Label
 from .language.spec import PluginTable
@@ -82,6 +82,16 @@ class Schedule(ABC):
 
     #: Import path of the torch part, or the name that torch knows the schedule by.
     ops: ClassVar[str | None] = None
+    #: How stages lie on `pp` ranks: "loop" puts stage s on s % pp; "v" goes to the last rank and back.
+    placement: ClassVar[Literal["loop", "v"]] = "loop"
+
+    def stages_per_rank(self, plan: Plan) -> int:
+        """How many stages a rank holds, on the mesh of this plan."""
+        return 1
+
+    def actions(self) -> tuple[tuple[str, ...], ...]:
+        """For each coordinate of the pipeline axis its actions in order, where the spec says them; else nothing."""
+        return ()
 
     @abstractmethod
     def check(self, context: Context) -> Iterable[Diagnostic]:

@@ -18,6 +18,9 @@ from meshlang.strategy import Context, Plan, Schedule
 #: The axis that stages lie along; a spec with `[pipeline]` and without it never gets here.
 PIPELINE_AXIS = "pp"
 
+#: A `split` that leaves it to the compiler, as leaving it out does.
+BALANCE = "balance"
+
 
 @dataclass(frozen=True, kw_only=True)
 class TorchSchedule(Schedule):
@@ -53,7 +56,7 @@ class TorchSchedule(Schedule):
         """As `chunks` says, or else `split`."""
         if self.chunks is not None:
             return self.chunks
-        if self.split is not None:
+        if self.split is not None and self.split != BALANCE:
             return _count(self.split) // plan.mesh.size(PIPELINE_AXIS)
         return self.usual_chunks
 
@@ -73,7 +76,7 @@ def _whole_sequences(schedule: TorchSchedule, context: Context) -> Iterator[Diag
 
 def _parts(schedule: TorchSchedule, context: Context) -> Iterator[Diagnostic]:
     """`split` has a part for each stage, the same number on each rank."""
-    if schedule.split is None:
+    if schedule.split is None or schedule.split == BALANCE:
         return
     parts, ranks = _count(schedule.split), context.plan.mesh.size(PIPELINE_AXIS)
     if parts % ranks:

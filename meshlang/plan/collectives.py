@@ -1,21 +1,27 @@
 """Plan -> every collective of one training step, with axis and bytes, forward and backward.
 
-Four sources, and no other: values redistributed at module boundaries, parameters gathered and
-gradients summed over the axes that carry the batch, the loss over a cut vocabulary, and what
-strategies put into the plan because their modules communicate inside.
+Five sources, and no other: values redistributed at module boundaries, parameters gathered and
+gradients summed over the axes that carry the batch, the loss over a cut vocabulary, hidden
+states and their gradients sent from stage to stage, and what strategies put into the plan
+because their modules communicate inside.
+
+Under a pipeline each stage makes its own calls. A boundary and the loss make theirs for every
+microbatch. Gradients of all microbatches are added up where they are, so parameters are gathered
+and gradients summed over the batch once a step, as torch's pipeline stages do with FSDP.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from ..language.spec import DTYPE_BYTES
 from ..mesh import Mesh
 from ..placement import Layout
 from .derive import local_numel
 from .fold import fold
-from .ir import Collective, Edge, Kind, Pass, Plan, StateBytes, Tensor, Unit, numel
+from .ir import Collective, Edge, Kind, Pass, Plan, Stage, StateBytes, Tensor, Unit, numel
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,8 @@ _CALLS: dict[tuple[str, str], tuple[tuple[Pass, Kind], ...]] = {
 
 def moves(edge: Edge, mesh: Mesh) -> tuple[Move, ...]:
     """What an edge redistributes, an entry for each axis of size > 1 that it moves over."""
+    if edge.src == edge.dst:
+        return ()
     kinds = ((axis, edge.src.kind(axis), edge.dst.kind(axis)) for axis in mesh.names if mesh.size(axis) > 1)
     return tuple(Move(axis, src, dst) for axis, src, dst in kinds if src != dst)
 
@@ -68,11 +76,12 @@ def finish(plan: Plan) -> Plan:
 def _folded(plan: Plan) -> Iterator[Collective]:
     """Equal calls of different layers as one entry."""
     groups: dict[tuple[str, ...], list[Collective]] = {}
-    single = (*plan.collectives, *_edges(plan), *_loss(plan), *(call for unit in plan.units for call in _unit(plan, unit)))
+    units = (call for unit in plan.units for call in _unit(plan, unit))
+    single = (*_within(plan), *_edges(plan), *_loss(plan), *_sends(plan), *units)
     known = {call.where.partition(" ")[0] for call in single}
     for call in single:
         tail = call.where.partition(" ")[2]
-        key = (call.kind, call.axis, _depth(call.where), tail, call.pass_, str(call.bytes))
+        key = (call.kind, call.axis, _depth(call.where), tail, call.pass_, str(call.bytes), str(call.stage))
         groups.setdefault(key, []).append(call)
     for calls in groups.values():
         heads = [call.where.partition(" ")[0] for call in calls]
@@ -87,10 +96,19 @@ def _depth(where: str) -> str:
     return template(where.partition(" ")[0])
 
 
+def _within(plan: Plan) -> Iterator[Collective]:
+    """What strategies put there: calls inside one module, as large as all of the rank's sequences make them."""
+    microbatches = plan.passes // plan.sizes.accumulation
+    for call in plan.collectives:
+        size = None if call.bytes is None else call.bytes // plan.passes
+        stage = _stage(plan, call.where.partition(" ")[0])
+        yield replace(call, bytes=size, count=call.count * microbatches, stage=stage)
+
+
 def _edges(plan: Plan) -> Iterator[Collective]:
     for edge in plan.edges:
         for move in moves(edge, plan.mesh):
-            size = _larger(edge, plan.mesh)
+            size = _larger(edge, plan)
             for pass_, kind in move.calls():
                 yield Collective(
                     kind=kind,
@@ -98,14 +116,46 @@ def _edges(plan: Plan) -> Iterator[Collective]:
                     where=f"{edge.module} {edge.port}",
                     pass_=pass_,
                     bytes=None if size is None else size * DTYPE_BYTES[plan.precision.compute],
-                    count=plan.sizes.accumulation,
+                    count=plan.passes,
+                    stage=_stage(plan, edge.module),
                 )
 
 
-def _larger(edge: Edge, mesh: Mesh) -> int | None:
-    """Elements of the larger side, on one rank."""
-    src, dst = (local_numel(edge.shape, layout, mesh) for layout in (edge.src, edge.dst))
+def _stage(plan: Plan, module: str) -> int | None:
+    """The stage that a module runs in; None without stages."""
+    return next((stage.index for stage in plan.stages if stage.holds(module)), None)
+
+
+def _larger(edge: Edge, plan: Plan) -> int | None:
+    """Elements of the larger side, on one rank, in one pass."""
+    src, dst = (_elements(edge, layout, plan) for layout in (edge.src, edge.dst))
     return None if src is None or dst is None else max(src, dst)
+
+
+def _elements(edge: Edge, layout: Layout, plan: Plan) -> int | None:
+    """Elements of a value on one rank in one pass, which has its share of the sequences."""
+    whole = local_numel(edge.shape, layout, plan.mesh)
+    return whole if whole is None or ("batch",) not in edge.names else whole // plan.passes
+
+
+def _sends(plan: Plan) -> Iterator[Collective]:
+    """What the last module of a stage gives goes to the next stage, and its gradient comes back."""
+    for stage, other in pairwise(plan.stages):
+        if stage.coordinate == other.coordinate:
+            continue
+        edge = plan.by_port.get((stage.modules[-1], "output"))
+        size = None if edge is None else _elements(edge, edge.dst, plan)
+        ways: tuple[tuple[Pass, Stage, Stage], ...] = (("forward", stage, other), ("backward", other, stage))
+        for pass_, here, there in ways:
+            yield Collective(
+                kind="send",
+                axis="+".join(plan.axes_of("pipeline")),
+                where=f"{stage.modules[-1]} output{' gradient' * (pass_ == 'backward')} to stage {there.index}",
+                pass_=pass_,
+                bytes=None if size is None else size * DTYPE_BYTES[plan.precision.compute],
+                count=plan.passes,
+                stage=here.index,
+            )
 
 
 def _loss(plan: Plan) -> Iterator[Collective]:
@@ -124,30 +174,32 @@ def _loss(plan: Plan) -> Iterator[Collective]:
                 axis=axis,
                 where="loss",
                 pass_="forward",
-                bytes=None if tokens is None else tokens * width,
-                count=3 * plan.sizes.accumulation,
+                bytes=None if tokens is None else tokens // plan.passes * width,
+                count=3 * plan.passes,
+                stage=plan.stages[-1].index if plan.stages else None,
             )
 
 
 def _unit(plan: Plan, unit: Unit) -> Iterator[Collective]:
     """Gather before the forward (and again before the backward when freed), sum after the backward."""
     where = "+".join(unit.modules) or "model"
+    stage = plan.stage_of[unit.tensors[0]].index if plan.stages else None
     groups: dict[tuple[str, ...], list[Tensor]] = {}
     for fqn in unit.tensors:
         tensor = plan.by_fqn[fqn]
         groups.setdefault(tensor.stored, []).append(tensor)
-        yield from _over_tensor_axes(plan, tensor, where)
+        yield from (replace(call, stage=stage) for call in _over_tensor_axes(plan, tensor))
     for stored, tensors in groups.items():
-        yield from _over_data_axes(plan, unit, stored, tensors, where)
+        yield from (replace(call, stage=stage) for call in _over_data_axes(plan, unit, stored, tensors, where))
 
 
-def _over_tensor_axes(plan: Plan, tensor: Tensor, where: str) -> Iterator[Collective]:
+def _over_tensor_axes(plan: Plan, tensor: Tensor) -> Iterator[Collective]:
     """A weight that is whole over an axis that cuts its module's activations: its gradient is summed by itself."""
-    origin = {axis: 0 for axis in plan.mesh.names}
+    origin = dict.fromkeys(plan.mesh.names, 0)
     size = numel(tensor.compute_shape(plan.mesh, origin)) * DTYPE_BYTES[plan.precision.compute]
     for axis in tensor.grad:
         if plan.mesh.size(axis) > 1 and plan.role(axis) == "tensor":
-            yield _gradient("all_reduce", axis, f"{tensor.fqn} gradient", size, plan)
+            yield replace(_gradient("all_reduce", axis, f"{tensor.fqn} gradient", size, plan), count=plan.passes)
 
 
 def _over_data_axes(
@@ -182,7 +234,7 @@ def _joined(plan: Plan, axes: tuple[str, ...]) -> str:
 
 def _padded(plan: Plan, tensor: Tensor, parts: int) -> int:
     """Elements of a tensor in the unit's buffer: dim 0 is padded to a multiple of the parts."""
-    origin = {axis: 0 for axis in plan.mesh.names}
+    origin = dict.fromkeys(plan.mesh.names, 0)
     rows, *rest = tensor.compute_shape(plan.mesh, origin) or (1,)
     return -(-rows // parts) * parts * numel(tuple(rest))
 
@@ -192,8 +244,23 @@ def _gradient(kind: Kind, axis: str, where: str, size: int, plan: Plan) -> Colle
 
 
 def state_bytes(plan: Plan) -> StateBytes:
-    """Parameters, gradients and AdamW's two moments at rest, on the fullest rank: coordinate 0 on every axis."""
-    origin = {axis: 0 for axis in plan.mesh.names}
+    """Parameters, gradients and AdamW's two moments at rest, on the fullest rank.
+
+    It has coordinate 0 on every axis but a pipeline's, whose ranks hold different stages.
+    """
     width = DTYPE_BYTES[plan.precision.state]
-    elements = sum(numel(t.local_shape(plan.mesh, origin)) for t in plan.tensors if t.kind == "parameter")
+    elements = max(_parameters(plan, coordinate) for coordinate in _candidates(plan))
     return StateBytes(parameters=elements * width, gradients=elements * width, optimizer=2 * elements * width)
+
+
+def _candidates(plan: Plan) -> Iterator[dict[str, int]]:
+    """The first rank of each place in the pipeline."""
+    origin = dict.fromkeys(plan.mesh.names, 0)
+    places = {stage.coordinate for stage in plan.stages} or {0}
+    yield from ({**origin, **dict.fromkeys(plan.axes_of("pipeline"), place)} for place in sorted(places))
+
+
+def _parameters(plan: Plan, coordinate: dict[str, int]) -> int:
+    """Elements of parameters that the rank at a coordinate keeps."""
+    held = (t for t in plan.tensors if t.kind == "parameter" and plan.holds(t, coordinate))
+    return sum(numel(tensor.local_shape(plan.mesh, coordinate)) for tensor in held)

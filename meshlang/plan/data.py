@@ -19,6 +19,7 @@ from .ir import (
     Plan,
     Precision,
     RunSizes,
+    Stage,
     StateBytes,
     StrategyUse,
     Tensor,
@@ -55,6 +56,7 @@ def to_data(plan: Plan, *, rank: int = 0) -> dict[str, Any]:
         "pipeline": None
         if plan.pipeline is None
         else {**asdict(plan.pipeline), "options": dict(plan.pipeline.options)},
+        "stages": [asdict(stage) for stage in plan.stages],
     }
 
 
@@ -64,8 +66,9 @@ def _tensor(tensor: Tensor, plan: Plan, coordinate: dict[str, int]) -> dict[str,
         "kind": tensor.kind,
         "shape": list(tensor.shape),
         "dims": [dim.text for dim in tensor.dims],
-        "placements": {axis: said(tensor, axis) for axis in plan.mesh.names},
-        "local_shape": list(tensor.local_shape(plan.mesh, coordinate)),
+        "placements": {axis: _placement(tensor, axis, plan) for axis in plan.mesh.names},
+        "stage": plan.stage_of[tensor.fqn].index if plan.stages else None,
+        "local_shape": list(tensor.local_shape(plan.mesh, coordinate)) if plan.holds(tensor, coordinate) else None,
         "origin": [asdict(dim.origin) for dim in tensor.dims],
         "units": [dim.units for dim in tensor.dims],
         "cuts": [list(dim.axes) for dim in tensor.dims],
@@ -73,6 +76,12 @@ def _tensor(tensor: Tensor, plan: Plan, coordinate: dict[str, int]) -> dict[str,
         "gradient": list(tensor.grad),
         "tied": list(tensor.tied),
     }
+
+
+def _placement(tensor: Tensor, axis: str, plan: Plan) -> str:
+    if plan.stages and axis in plan.axes_of("pipeline"):
+        return f"stage {plan.stage_of[tensor.fqn].index}"
+    return said(tensor, axis)
 
 
 def _edge(edge: Edge) -> dict[str, Any]:
@@ -144,6 +153,7 @@ def from_data(data: dict[str, Any]) -> Plan:
             StrategyUse(**{**item, "options": tuple(item["options"].items())}) for item in data["strategies"]
         ),
         pipeline=None if data["pipeline"] is None else _read_pipeline(data["pipeline"]),
+        stages=tuple(Stage(**{**item, "modules": tuple(item["modules"])}) for item in data["stages"]),
     )
 
 
@@ -190,4 +200,5 @@ def _read_collective(item: dict[str, Any]) -> Collective:
 
 
 def _read_pipeline(item: dict[str, Any]) -> PipelineUse:
-    return PipelineUse(**{**item, "options": tuple(item["options"].items())})
+    order = tuple(tuple(actions) for actions in item["order"])
+    return PipelineUse(**{**item, "order": order, "options": tuple(item["options"].items())})

@@ -77,7 +77,7 @@ def _tensors(before: Plan, after: Plan) -> Iterator[Changed]:
         old = before.by_fqn.get(fqn)
         if old is None or fqn != new.fqn or new.kind != "parameter":
             continue
-        key = (old.shape, _cut(old), old.stored, new.shape, _cut(new), new.stored)
+        key = (*_parts(old, before), *_parts(new, after))
         if key not in known:
             known[key] = _moved(old, new, before, after)
         moved, most = known[key]
@@ -86,13 +86,16 @@ def _tensors(before: Plan, after: Plan) -> Iterator[Changed]:
             yield Changed(fqn=fqn, before=texts[0], after=texts[1], moved=moved, most=most)
 
 
-def _cut(tensor: Tensor) -> tuple[tuple[str, ...], ...]:
-    return tuple(dim.axes for dim in tensor.dims)
+def _parts(tensor: Tensor, plan: Plan) -> tuple[object, ...]:
+    """All that decides which rank keeps which part of a tensor."""
+    place = plan.stage_of[tensor.fqn].coordinate if plan.stages else None
+    return tensor.shape, tuple(dim.axes for dim in tensor.dims), tensor.stored, place
 
 
 def _text(tensor: Tensor, plan: Plan) -> str:
-    axes = [axis for axis in plan.mesh.names if plan.mesh.size(axis) > 1]
-    return ", ".join(f"{axis} {said(tensor, axis)}" for axis in axes) or "one rank"
+    stage = [f"stage {plan.stage_of[tensor.fqn].index}"] if plan.stages else []
+    axes = [axis for axis in plan.mesh.names if plan.mesh.size(axis) > 1 and plan.role(axis) != "pipeline"]
+    return ", ".join([*stage, *(f"{axis} {said(tensor, axis)}" for axis in axes)]) or "one rank"
 
 
 def block(tensor: Tensor, plan: Plan, rank: int) -> Block:
@@ -124,11 +127,17 @@ def _moved(old: Tensor, new: Tensor, before: Plan, after: Plan) -> tuple[int, in
     width = 3 * DTYPE_BYTES[after.precision.state]
     total = most = 0
     for rank in range(after.ranks):
-        have = block(old, before, rank) if rank < before.ranks else None
+        have = block(old, before, rank) if rank < before.ranks and _holds(old, before, rank) else None
+        if not _holds(new, after, rank):
+            continue
         want = block(new, after, rank)
         fetch = (_volume(want) - (_overlap(have, want) if have is not None else 0)) * width
         total, most = total + fetch, max(most, fetch)
     return total, most
+
+
+def _holds(tensor: Tensor, plan: Plan, rank: int) -> bool:
+    return plan.holds(tensor, plan.mesh.coordinate(rank))
 
 
 def _volume(ranges: Block) -> int:
@@ -144,7 +153,7 @@ def _overlap(one: Block, other: Block) -> int:
 
 def _collectives(before: Plan, after: Plan) -> Iterator[str]:
     def table(plan: Plan) -> dict[tuple[str, ...], tuple[int, int | None]]:
-        return {(c.pass_, c.kind, c.axis, c.where, str(i)): (c.count, c.bytes) for i, c in _numbered(plan)}
+        return {(c.pass_, c.kind, c.axis, _where(c), str(i)): (c.count, c.bytes) for i, c in _numbered(plan)}
 
     old, new = table(before), table(after)
     for key in dict.fromkeys((*old, *new)):
@@ -156,9 +165,13 @@ def _collectives(before: Plan, after: Plan) -> Iterator[str]:
 def _numbered(plan: Plan) -> Iterator[tuple[int, Collective]]:
     seen: dict[tuple[str, ...], int] = {}
     for call in plan.collectives:
-        key = (call.pass_, call.kind, call.axis, call.where)
+        key = (call.pass_, call.kind, call.axis, _where(call))
         seen[key] = seen.get(key, -1) + 1
         yield seen[key], call
+
+
+def _where(call: Collective) -> str:
+    return call.where if call.stage is None else f"{call.where} in stage {call.stage}"
 
 
 def _calls(entry: tuple[int, int | None] | None) -> str:

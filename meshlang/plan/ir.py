@@ -139,6 +139,7 @@ class Collective:
     bytes: of one call: the whole tensor on the larger side (what an all-gather gives, what a
     reduce-scatter takes, what an all-reduce or all-to-all works on), or None without `[sizes]`.
     count: calls a step.
+    stage: the stage whose ranks make the calls; None where all ranks make them.
     """
 
     kind: Kind
@@ -147,6 +148,7 @@ class Collective:
     pass_: Pass
     bytes: int | None
     count: int
+    stage: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,14 +221,38 @@ class StrategyUse:
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineUse:
-    """The schedule and its numbers."""
+    """The schedule and its numbers.
+
+    Attributes:
+        chunks: stages a rank.
+        ops: what runs it: the name that torch knows the schedule by, or an import path.
+        order: for each coordinate of the pipeline axis its actions, where the spec itself says them.
+    """
 
     schedule: str
     microbatches: int | None = None
     subsequences: int | None = None
     chunks: int | None = None
     split: str | None = None
+    ops: str | None = None
+    order: tuple[tuple[str, ...], ...] = ()
     options: tuple[tuple[str, str | int | float | bool], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """Consecutive modules that run as one step of the pipeline.
+
+    coordinate: where on the pipeline axis the ranks that hold it lie.
+    """
+
+    index: int
+    modules: tuple[str, ...]
+    coordinate: int
+
+    def holds(self, fqn: str) -> bool:
+        """Whether a module or tensor is one of the stage's, or lies inside one."""
+        return any(fqn == module or fqn.startswith(f"{module}.") for module in self.modules)
 
 
 #: What an axis carries: parts of the batch, of the sequence only, of some weight, or stages.
@@ -250,6 +276,7 @@ class Plan:
     loss: Loss | None = None
     strategies: tuple[StrategyUse, ...] = ()
     pipeline: PipelineUse | None = None
+    stages: tuple[Stage, ...] = ()
 
     @property
     def ranks(self) -> int:
@@ -265,6 +292,24 @@ class Plan:
         return tuple(axis for axis, role in self.roles if role in roles)
 
     @cached_property
+    def stage_of(self) -> dict[str, Stage]:
+        """Tensor fqn -> its stage; empty for a plan without stages."""
+        owner = {module: stage for stage in self.stages for module in stage.modules}
+        heads = {tensor.fqn: _heads(tensor.fqn) for tensor in self.tensors} if owner else {}
+        return {fqn: owner[head] for fqn, above in heads.items() for head in above if head in owner}
+
+    def holds(self, tensor: Tensor, coordinate: dict[str, int]) -> bool:
+        """Whether the rank at `coordinate` holds a part of a tensor: its stage is there, or there are none."""
+        stage = self.stage_of.get(tensor.fqn)
+        return stage is None or any(coordinate[axis] == stage.coordinate for axis in self.axes_of("pipeline"))
+
+    @property
+    def passes(self) -> int:
+        """Forwards a step of each module, each with its share of the rank's sequences."""
+        microbatches = self.pipeline.microbatches if self.pipeline is not None and self.stages else None
+        return self.sizes.accumulation * (microbatches or 1)
+
+    @cached_property
     def by_fqn(self) -> dict[str, Tensor]:
         """Tensors by each of their names."""
         return {name: tensor for tensor in self.tensors for name in (tensor.fqn, *tensor.tied)}
@@ -273,6 +318,12 @@ class Plan:
     def by_port(self) -> dict[tuple[str, str], Edge]:
         """Edges by module and port."""
         return {(edge.module, edge.port): edge for edge in self.edges}
+
+
+def _heads(fqn: str) -> list[str]:
+    """Every module around a tensor."""
+    parts = fqn.split(".")
+    return [".".join(parts[:length]) for length in range(1, len(parts))]
 
 
 def numel(shape: tuple[int, ...]) -> int:

@@ -19,12 +19,21 @@ def lock_text(plan: Plan) -> str:
     assert plan.state_bytes is not None
     lines = [_NOTE, "lock = 1", f"model = {json.dumps(plan.model)}", f"ranks = {plan.ranks}", "", "[mesh]"]
     lines += [f"{axis.name} = {axis.size}" for axis in plan.mesh.axes]
+    lines += _stages(plan)
     lines += ["", "[tensors]", *_sorted(_tensors(plan))]
     lines += ["", "[collectives]", *_sorted(_collectives(plan))]
     state = plan.state_bytes
     lines += ["", "[state_bytes]", f"parameters = {state.parameters}", f"gradients = {state.gradients}"]
     lines += [f"optimizer = {state.optimizer}", f"total = {state.total}"]
     return "\n".join(lines) + "\n"
+
+
+def _stages(plan: Plan) -> list[str]:
+    if not plan.stages:
+        return []
+    known = [module for stage in plan.stages for module in stage.modules]
+    lines = [f'{s.index} = "{", ".join(fold(s.modules, known))}; coordinate {s.coordinate}"' for s in plan.stages]
+    return ["", "[stages]", *lines]
 
 
 def _sorted(pairs: Iterable[tuple[str, str]]) -> list[str]:
@@ -48,6 +57,7 @@ def _collectives(plan: Plan) -> Iterable[tuple[str, str]]:
     rows: dict[str, list[str]] = {}
     for call in plan.collectives:
         size = "?" if call.bytes is None else str(call.bytes)
-        key = f"{call.pass_} {call.kind} over {call.axis}: {call.where}"
+        stage = "" if call.stage is None else f"stage {call.stage}: "
+        key = f"{stage}{call.pass_} {call.kind} over {call.axis}: {call.where}"
         rows.setdefault(key, []).append(f"{call.count} of {size} bytes")
     return ((key, " + ".join(values)) for key, values in rows.items())

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
 
 from ..plan.collectives import moves
-from ..plan.fold import fold, template
+from ..plan.fold import fold, ranges, template
 from ..plan.ir import Collective, Edge, Plan, Precision, Tensor
 from ..plan.promises import said
+from ..plan.stages import stages_at
 from .tables import bytes_text, shape_text, table
 
 
 def plan_text(plan: Plan, *, rank: int = 0) -> str:
     """Mesh, tensors with rank `rank`'s shapes, redistributions, collectives, state."""
-    parts = (_head(plan), _tensors(plan, rank), _edges(plan), _collectives(plan), _state(plan), _foot(plan))
+    parts = (
+        _head(plan),
+        _stages(plan),
+        _tensors(plan, rank),
+        _edges(plan),
+        _collectives(plan, rank),
+        _state(plan),
+        _foot(plan),
+    )
     return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
 
 
@@ -30,8 +40,24 @@ def _head(plan: Plan) -> list[str]:
     lines.append("  " + ", ".join(_type(word, precision) for word in ("state", "compute", "reduce")))
     lines += [f"  strategy {use.name} over {use.axis}" for use in plan.strategies]
     if plan.pipeline is not None:
-        lines.append(f"  pipeline {plan.pipeline.schedule}")
+        lines.append(f"  pipeline {plan.pipeline.schedule}" + (_microbatches(plan) if plan.stages else ""))
     return lines
+
+
+def _microbatches(plan: Plan) -> str:
+    assert plan.pipeline is not None
+    count = plan.pipeline.microbatches or 1
+    return f", {len(plan.stages)} stages, {count} microbatch{'es' * (count > 1)}"
+
+
+def _stages(plan: Plan) -> list[str]:
+    """The order that a value passes through, and where on the pipeline's axis each stage lies."""
+    if not plan.stages:
+        return []
+    axis = "+".join(plan.axes_of("pipeline"))
+    known = [module for stage in plan.stages for module in stage.modules]
+    rows = [[str(s.index), str(s.coordinate), ", ".join(fold(s.modules, known))] for s in plan.stages]
+    return ["stages, first to last", *table(["stage", axis, "modules"], rows, right=frozenset({0, 1}))]
 
 
 def _type(word: str, precision: Precision) -> str:
@@ -60,7 +86,8 @@ def _tensors(plan: Plan, rank: int) -> list[str]:
     names = [tensor.fqn for tensor in plan.tensors]
 
     def alike(tensor: Tensor) -> Hashable:
-        return tensor.shape, tuple((d.text, d.axes) for d in tensor.dims), tensor.stored, tensor.tied
+        cuts = tuple((d.text, d.axes) for d in tensor.dims)
+        return tensor.shape, cuts, tensor.stored, tensor.tied, plan.holds(tensor, coordinate)
 
     rows = []
     for group in grouped(plan.tensors, alike):
@@ -70,12 +97,19 @@ def _tensors(plan: Plan, rank: int) -> list[str]:
                 ", ".join(fold([t.fqn for t in group], names)),
                 " ".join(dim.text for dim in first.dims),
                 shape_text(first.shape),
-                shape_text(first.local_shape(plan.mesh, coordinate)),
-                *(said(first, axis) for axis in plan.mesh.names),
+                shape_text(first.local_shape(plan.mesh, coordinate)) if plan.holds(first, coordinate) else "-",
+                *(_placed(group, axis, plan) for axis in plan.mesh.names),
             ]
         )
     header = ["tensor", "dims", "global", f"rank {rank}", *plan.mesh.names]
     return ["tensors", *table(header, rows)]
+
+
+def _placed(group: Sequence[Tensor], axis: str, plan: Plan) -> str:
+    """How an axis places tensors that are alike; a pipeline's ranks hold whole stages."""
+    if axis in plan.axes_of("pipeline") and plan.stages:
+        return f"stage {ranges(plan.stage_of[tensor.fqn].index for tensor in group)}"
+    return said(group[0], axis)
 
 
 def _edges(plan: Plan) -> list[str]:
@@ -98,15 +132,43 @@ def _dims(edge: Edge) -> str:
     return " ".join(f[0] if len(f) == 1 else f"({' '.join(f)})" for f in edge.names)
 
 
-def _collectives(plan: Plan) -> list[str]:
+def _collectives(plan: Plan, rank: int) -> list[str]:
     if not plan.collectives:
         return ["collectives a step", "  none"]
+    found: dict[tuple[object, ...], list[Collective]] = {}
+    for call in sorted(plan.collectives, key=lambda call: call.pass_ != "forward"):
+        alike = call.where if call.stage is None else _template(call.where)
+        found.setdefault((call.pass_, call.kind, call.axis, call.count, call.bytes, alike), []).append(call)
     rows = [
-        [call.pass_, call.kind, call.axis, str(call.count), bytes_text(call.bytes), call.where]
-        for call in sorted(plan.collectives, key=lambda call: call.pass_ != "forward")
+        [call.pass_, call.kind, call.axis, str(call.count), bytes_text(call.bytes), *_where(calls)]
+        for calls in found.values()
+        for call in calls[:1]
     ]
-    header = ["pass", "collective", "axis", "calls", "bytes each", "where"]
-    return ["collectives a step", *table(header, rows, right=frozenset({3, 4})), *_by_axis(plan.collectives)]
+    header = ["pass", "collective", "axis", "calls", "bytes each", *(["stage"] if plan.stages else []), "where"]
+    return ["collectives a step", *table(header, rows, right=frozenset({3, 4})), *_totals(plan, rank)]
+
+
+def _where(calls: Sequence[Collective]) -> list[str]:
+    """Stages that make the same calls are told once; the numbers of their layers are then left open."""
+    stages = [call.stage for call in calls if call.stage is not None]
+    if not stages:
+        return [calls[0].where]
+    return [ranges(stages), calls[0].where if len(calls) == 1 else _template(calls[0].where)]
+
+
+def _template(where: str) -> str:
+    """Folded names without their numbers: `layers.[0-1].wo output to stage 1` -> `layers.*.wo output to the next`."""
+    open_ = re.sub(r"\.(\d+|\[[\d,-]+\])(?=[., ]|$)", ".*", where)
+    word = "previous" if "gradient to stage" in where else "next"
+    return re.sub(r" to stage \d+$", f" to the {word} stage", open_)
+
+
+def _totals(plan: Plan, rank: int) -> list[str]:
+    """Of all ranks alike, or of one rank's stages."""
+    mine = {stage.index for stage in stages_at(plan, rank)}
+    calls = [call for call in plan.collectives if call.stage is None or call.stage in mine]
+    head = f"rank {rank} " if plan.stages else ""
+    return [f"  {head}{line}" for line in _by_axis(calls)]
 
 
 def _by_axis(calls: Sequence[Collective]) -> list[str]:
@@ -115,7 +177,7 @@ def _by_axis(calls: Sequence[Collective]) -> list[str]:
         count, size = totals.get(call.axis, (0, 0))
         more = None if call.bytes is None or size is None else size + call.bytes * call.count
         totals[call.axis] = (count + call.count, more)
-    return [f"  over {axis}: {count} calls, {bytes_text(size)}" for axis, (count, size) in totals.items()]
+    return [f"over {axis}: {count} calls, {bytes_text(size)}" for axis, (count, size) in totals.items()]
 
 
 def _state(plan: Plan) -> list[str]:

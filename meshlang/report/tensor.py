@@ -41,6 +41,10 @@ def _tensor(plan: Plan, tensor: Tensor, fqn: str) -> list[str]:
     lines.append(f"  placements: {placed}")
     if tensor.stored:
         lines.append(f"  at rest also cut along dim 0 over {' x '.join(tensor.stored)}, inside the part above")
+    if plan.stages:
+        stage = plan.stage_of[tensor.fqn]
+        axis = "+".join(plan.axes_of("pipeline"))
+        lines.append(f"  in stage {stage.index}, on the ranks with {axis} = {stage.coordinate}")
     if tensor.grad:
         lines.append(f"  gradient: a sum over {', '.join(tensor.grad)}")
     return [*lines, "", *_parts(plan, tensor)]
@@ -50,6 +54,9 @@ def _parts(plan: Plan, tensor: Tensor) -> list[str]:
     rows = []
     for rank in range(min(plan.ranks, MOST_RANKS)):
         coordinate = plan.mesh.coordinate(rank)
+        if not plan.holds(tensor, coordinate):
+            rows.append([str(rank), "-", "none: another stage"])
+            continue
         ranges = ", ".join(f"{a}:{b}" for a, b in block(tensor, plan, rank))
         rows.append([str(rank), shape_text(tensor.local_shape(plan.mesh, coordinate)), f"[{ranges}]"])
     lines = table(["rank", "keeps", "rows of each dim"], rows, right=frozenset({0}))

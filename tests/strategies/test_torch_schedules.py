@@ -45,7 +45,7 @@ def _request(pipeline: str, *, pp: int = 2, dp: int = 1, more: str = "") -> Requ
     """A spec with these lines in [pipeline]; `more` is laid behind it."""
     text = f"""\
 meshlang = 1
-model = "{CARD}#tiny"
+model = "{CARD}#debug"
 include = ["preset:fsdp", "preset:whole_weights"]
 [mesh]
 pp = {pp}
@@ -135,8 +135,8 @@ def test_a_v_has_two_stages_a_rank(name: str) -> None:
     told = _told(f'schedule = "{name}"\nmicrobatches = 8\nchunks = 3')
     assert "places 2 of the stages on each rank, and here are 3" in told
     assert "help: `chunks` may be 2 here" in told
-    found = _findings(f'schedule = "{name}"\nmicrobatches = 8\nsplit = "embed | 1 | 1 | 1 | 1 | head"')
-    assert [each.label.span.text for each in found] == ['"embed | 1 | 1 | 1 | 1 | head"']
+    found = _findings(f'schedule = "{name}"\nmicrobatches = 8\nsplit = "embed | 1 | 1 | 1 | 3 | norm + head"')
+    assert [each.label.span.text for each in found] == ['"embed | 1 | 1 | 1 | 3 | norm + head"']
 
 
 def test_split_and_chunks_agree() -> None:

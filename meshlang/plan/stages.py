@@ -1,0 +1,134 @@
+"""Which rank holds which modules: a plan whose model is cut in stages over the pipeline axis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+from ..diagnostics import Bag, Diagnostic, Label
+from .balance import balanced
+from .ir import Edge, Plan, Stage, Tensor, Unit
+from .split import BALANCE, Parts, read_split
+
+if TYPE_CHECKING:
+    from ..strategy import Schedule
+    from .resolve import Resolved
+
+
+def staged(plan: Plan, resolved: Resolved, bag: Bag) -> Plan:
+    """The plan with its stages, or as it was with findings in the bag.
+
+    A pipeline over an axis of one rank is checked, and then is none.
+    """
+    pipeline = resolved.spec.pipeline
+    if pipeline is None or plan.pipeline is None:
+        return plan
+    schedule: Schedule = pipeline.schedule.plugin
+    axes = plan.axes_of("pipeline")
+    ranks = plan.mesh.product(axes)
+    parts = _parts(resolved, ranks * schedule.stages_per_rank(plan), bag)
+    stages = tuple(
+        Stage(index=index, modules=modules, coordinate=coordinate(index, ranks, schedule.placement))
+        for index, modules in enumerate(parts)
+    )
+    use = replace(
+        plan.pipeline,
+        chunks=schedule.stages_per_rank(plan),
+        ops=schedule.ops,
+        order=schedule.actions(),
+    )
+    plan = replace(plan, pipeline=use)
+    if ranks == 1 or not stages:
+        return plan
+    plan = replace(plan, stages=stages)
+    plan = replace(plan, units=tuple(_units(plan)))
+    for finding in _tied(plan, resolved):
+        bag.add(finding)
+    return plan
+
+
+def coordinate(index: int, ranks: int, placement: Literal["loop", "v"]) -> int:
+    """Where on the pipeline axis a stage lies."""
+    there, place = divmod(index, ranks)
+    return ranks - 1 - place if placement == "v" and there % 2 else place
+
+
+def _parts(resolved: Resolved, count: int, bag: Bag) -> Parts:
+    """The modules of each of `count` stages."""
+    pipeline = resolved.spec.pipeline
+    assert pipeline is not None
+    name, written = pipeline.schedule.name, pipeline.split
+    if not resolved.model.split:
+        message = f"the card of `{resolved.model.name}` has no [split], so nothing says what a stage may hold"
+        bag.add(Diagnostic(code="bad-split", message=message, label=Label(span=name.span)))
+        return ()
+    if written is not None and written.value != BALANCE:
+        return read_split(written, resolved.model, bag)
+    parts = balanced(resolved.model, count)
+    if not parts:
+        modules = sum(len(word.modules) for word in resolved.model.split)
+        message = f"`{name.value}` makes {count} stages, and `{resolved.model.name}` has {modules} modules to share out"
+        note = f"`pp` = {resolved.mesh.size('pp')}, {count // resolved.mesh.size('pp')} on each rank"
+        bag.add(Diagnostic(code="too-many-stages", message=message, label=Label(span=name.span), notes=(note,)))
+    return parts
+
+
+def _units(plan: Plan) -> Iterator[Unit]:
+    """Units of one stage each: what a split parts is gathered, and reduced, apart."""
+    for unit in plan.units:
+        for stage in plan.stages:
+            tensors = tuple(fqn for fqn in unit.tensors if plan.stage_of[fqn] is stage)
+            modules = tuple(module for module in unit.modules if not module or stage.holds(module))
+            if tensors:
+                yield replace(unit, modules=modules, tensors=tensors)
+
+
+def _tied(plan: Plan, resolved: Resolved) -> Iterator[Diagnostic]:
+    """One tensor cannot lie on two ranks under two names."""
+    pipeline = resolved.spec.pipeline
+    assert pipeline is not None
+    for tensor in plan.tensors:
+        places = {
+            name: stage.index for name in (tensor.fqn, *tensor.tied) for stage in plan.stages if stage.holds(name)
+        }
+        if len(set(places.values())) > 1:
+            told = " and ".join(f"`{name}` in stage {index}" for name, index in places.items())
+            yield Diagnostic(
+                code="tied-stages",
+                message=f"{told} are one tensor, and stages share none",
+                label=Label(span=pipeline.schedule.name.span),
+                notes=("torchtitan refuses tied weights under a pipeline: their gradients would have to be summed",),
+            )
+
+
+def part(plan: Plan, stage: Stage) -> Plan:
+    """The plan of one stage alone: its tensors, the boundaries of its modules, its units.
+
+    What enters the whole model enters the first stage, what leaves it leaves the last.
+    """
+    return replace(
+        plan,
+        tensors=tuple(tensor for tensor in plan.tensors if stage.holds(tensor.fqn)),
+        edges=tuple(edge for edge in plan.edges if _crosses(plan, stage, edge)),
+        units=tuple(unit for unit in plan.units if stage.holds(unit.tensors[0])),
+        loss=plan.loss if stage.index == len(plan.stages) - 1 else None,
+    )
+
+
+def _crosses(plan: Plan, stage: Stage, edge: Edge) -> bool:
+    if edge.module:
+        return stage.holds(edge.module)
+    return stage.index == (len(plan.stages) - 1 if edge.port == "output" else 0)
+
+
+def held(plan: Plan, coordinate: dict[str, int]) -> tuple[Tensor, ...]:
+    """The tensors that the rank at a coordinate holds a part of."""
+    return tuple(tensor for tensor in plan.tensors if plan.holds(tensor, coordinate))
+
+
+def stages_at(plan: Plan, rank: int) -> tuple[Stage, ...]:
+    """The stages of a rank, first to last."""
+    here = plan.mesh.coordinate(rank)
+    axes = plan.axes_of("pipeline")
+    return tuple(stage for stage in plan.stages if all(here[axis] == stage.coordinate for axis in axes))
