@@ -1,11 +1,11 @@
 """Markdown that is executed: files in fenced blocks, a command line, and what it prints, word for word.
 
     ```toml                     the file spec.toml; "```toml base.toml" names another, in any language
-    ```console                  $ meshlang check spec.toml
+    ```console                  $ meshlang check spec.toml; or a program of the case: $ python show.py
     ```text                     all that it prints; without the block it prints nothing
 
 A case is a section `## Title`. Files before the first section belong to every case. A file named
-NAME.dist-info/... makes its folder an installed distribution: such a case runs as its own process.
+NAME.dist-info/... makes the folder an installed distribution: such a case runs as its own process.
 With MESHLANG_UPDATE_SPECS=1 the text blocks are written anew; the diff is then read by hand.
 """
 
@@ -17,7 +17,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from click.testing import CliRunner
@@ -43,6 +43,8 @@ class Case:
     @property
     def exit_code(self) -> int:
         """0: fine. 1: findings, or a golden file that differs. 2: wrong usage."""
+        if self.command.startswith("python ") or not self.expected:
+            return 0
         if self.expected.startswith("Usage: "):
             return 2
         return 1 if re.search(r"^error\[|^[^:\s]+:\d+:\d+: error\[|`--update`", self.expected, re.MULTILINE) else 0
@@ -71,6 +73,14 @@ def cases(text: str) -> list[Case]:
     return [section.case(before.files) for section in sections if section.command or section.files]
 
 
+def page(text: str) -> tuple[Case, Case]:
+    """(broken, mended) of a page on a code: what stands before `## Mended`, and the same with its files over it."""
+    first, second = _sections(text)
+    broken = first.case({})
+    mended = second.case(broken.files)
+    return broken, replace(mended, command=second.command or broken.command)
+
+
 def _sections(text: str) -> list[_Section]:
     titles = [("", 0), *((match[1], match.end()) for match in re.finditer(r"^## (.*)$", text, re.MULTILINE))]
     ends = [*(start for _, start in titles[1:]), len(text)]
@@ -97,10 +107,10 @@ def run(case: Case, folder: Path) -> tuple[int, str]:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-    words = shlex.split(case.command)
-    assert words[0] == "meshlang", case.command
-    installs = any(".dist-info/" in name for name in case.files)
-    code, text = _process(words[1:], folder) if installs else _inside(words[1:], folder)
+    program, *words = shlex.split(case.command)
+    start = {"meshlang": ["-c", "from meshlang.cli import main; main(prog_name='meshlang')"], "python": []}[program]
+    apart = program == "python" or any(".dist-info/" in name for name in case.files)
+    code, text = _process([*start, *words], folder) if apart else _inside(words, folder)
     return code, text.replace(f"{ROOT}/", "").replace(f"{folder}/", "")
 
 
@@ -115,11 +125,9 @@ def _inside(words: Iterable[str], folder: Path) -> tuple[int, str]:
 
 
 def _process(words: Iterable[str], folder: Path) -> tuple[int, str]:
-    command = [sys.executable, "-c", "from meshlang.cli import main; main(prog_name='meshlang')", *words]
     paths = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
-    done = subprocess.run(
-        command, cwd=folder, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, check=False
-    )
+    env = {**os.environ, "PYTHONPATH": paths}
+    done = subprocess.run([sys.executable, *words], cwd=folder, env=env, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout + done.stderr
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -40,16 +42,27 @@ def test_every_code_has_a_case() -> None:
 
 
 def source_codes() -> set[str]:
-    """Codes that stand in the source as literals, where a finding is made."""
-    found: set[str] = set()
-    for path in [*ROOT.glob("meshlang/**/*.py"), *ROOT.glob("strategies/**/*.py")]:
-        text = path.read_text(encoding="utf-8")
-        found.update(re.findall(r"""\bcode="([a-z0-9-]+)\"""", text))
-        found.update(re.findall(r"""(?:_find|_add|\.finding|\.refuse)\(\s*"([a-z0-9-]+)\"""", text))
-        for stem in re.findall(r"""\bcode=f"([a-z-]+)\{kind\}\"""", text):
-            found.update(f"{stem}{kind}" for kind in re.findall(r"""_load\("([a-z]+)\"""", _readers()))
-    return found
+    """Codes that stand in the source as words, where a finding is made."""
+    paths = [*ROOT.glob("meshlang/**/*.py"), *ROOT.glob("strategies/**/*.py")]
+    calls = [node for path in paths for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+    found = {code for call in calls for code in _codes_of(call)}
+    return found | {f"unknown-{kind}" for call in calls if _name(call) == "_load" for kind in _words(call.args[:1])}
 
 
-def _readers() -> str:
-    return (ROOT / "meshlang" / "language" / "reader.py").read_text(encoding="utf-8")
+def _codes_of(call: ast.Call) -> list[str]:
+    """The code that a call gives a finding: by keyword, or first to a function that makes one."""
+    named = [word for keyword in call.keywords if keyword.arg == "code" for word in _either(keyword.value)]
+    first = call.args[:1] if _name(call) in ("_find", "_finding", "finding", "add") else []
+    return _words(named) + [word for word in _words(first) if re.fullmatch("[a-z0-9]+(-[a-z0-9]+)+", word)]
+
+
+def _either(node: ast.expr) -> list[ast.expr]:
+    return [node.body, node.orelse] if isinstance(node, ast.IfExp) else [node]
+
+
+def _name(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+
+
+def _words(nodes: Sequence[ast.expr]) -> list[str]:
+    return [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
