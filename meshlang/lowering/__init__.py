@@ -1,0 +1,1 @@
+"""A plan on a device mesh: the first import of torch, and none of torchtitan."""

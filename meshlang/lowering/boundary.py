@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
-from torch.distributed.tensor.placement_types import Partial, Placement, Shard
+from torch.distributed.tensor.placement_types import Partial, Placement
 
 from ..plan.ir import Edge, Plan
 from .errors import LoweringError
@@ -106,19 +106,19 @@ def _alike(found: Placement, wanted: Placement) -> bool:
 
 def wrap(x: torch.Tensor, mesh: DeviceMesh, kept: Placements, grads: Placements, where: str) -> DTensor:
     """The DTensor whose local part is `x`; its gradient comes as `grads` and goes on as its local part."""
-    return _Wrap.apply(x, mesh, kept, grads, where)  # type: ignore[return-value]
+    return _Wrap.apply(x, mesh, kept, grads, where)
 
 
 def unwrap(x: DTensor, grads: Placements, where: str) -> torch.Tensor:
     """The local part of a DTensor; its gradient, one part a rank, goes on as a DTensor laid out as `grads`."""
-    return _Unwrap.apply(x, grads, where)  # type: ignore[return-value]
+    return _Unwrap.apply(x, grads, where)
 
 
 def _move_in_band(x: torch.Tensor, mesh: DeviceMesh, step: Move, where: str) -> torch.Tensor:
     """One tensor axis' move, by DTensor; the other tensor axes stay as they are."""
     assert isinstance(x, DTensor)
     index = (mesh.mesh_dim_names or ()).index(step.axis)
-    return _Redistribute.apply(x, index, step, where)  # type: ignore[return-value]
+    return _Redistribute.apply(x, index, step, where)
 
 
 def _with(kept: Placements, index: int, placement: Placement) -> Placements:
@@ -136,14 +136,14 @@ class _Redistribute(torch.autograd.Function):
     """The move along one axis of the mesh, and the gradient's move back."""
 
     @staticmethod
-    def forward(ctx, x, index, step, where):  # type: ignore[no-untyped-def]
+    def forward(ctx, x, index, step, where):
         ctx.index, ctx.step, ctx.where = index, step, where
         if alike((x.placements[index],), (step.dst,)):
             return x.detach()
         return x.redistribute(placements=_with(tuple(x.placements), index, step.dst))
 
     @staticmethod
-    def backward(ctx, grad):  # type: ignore[no-untyped-def]
+    def backward(ctx, grad):  # pyright: ignore[reportIncompatibleMethodOverride]
         index, step = ctx.index, ctx.step
         grad = _check(grad, _with(tuple(grad.placements), index, step.grad_dst), ctx.where)
         target = _with(tuple(grad.placements), index, step.grad_src)
@@ -152,23 +152,23 @@ class _Redistribute(torch.autograd.Function):
 
 class _Wrap(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, mesh, kept, grads, where):  # type: ignore[no-untyped-def]
+    def forward(ctx, x, mesh, kept, grads, where):
         ctx.grads, ctx.where = grads, where
         return DTensor.from_local(x.detach(), mesh, kept, run_check=False)
 
     @staticmethod
-    def backward(ctx, grad):  # type: ignore[no-untyped-def]
+    def backward(ctx, grad):  # pyright: ignore[reportIncompatibleMethodOverride]
         return _check(grad, ctx.grads, ctx.where).to_local(), None, None, None, None
 
 
 class _Unwrap(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, grads, where):  # type: ignore[no-untyped-def]
+    def forward(ctx, x, grads, where):
         ctx.mesh, ctx.grads = x.device_mesh, grads
         if any(p.is_partial() and type(p) is not Partial for p in x.placements):
             raise LoweringError([f"{where}: the terms of a masked sum have no meaning by themselves"])
         return x.to_local()
 
     @staticmethod
-    def backward(ctx, grad):  # type: ignore[no-untyped-def]
+    def backward(ctx, grad):  # pyright: ignore[reportIncompatibleMethodOverride]
         return DTensor.from_local(grad.contiguous(), ctx.mesh, ctx.grads, run_check=False), None, None

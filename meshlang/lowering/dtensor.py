@@ -82,7 +82,7 @@ def distribute(plan: Plan, model: nn.Module, mesh: DeviceMesh) -> None:
     if tensor_mesh is None:
         return
     axes = compute_axes(plan)
-    done: dict[torch.Tensor, torch.Tensor] = {}
+    done: dict[nn.Parameter, nn.Parameter] = {}
     for fqn, module in model.named_modules():
         prefix = f"{fqn}." if fqn else ""
         for name, parameter in list(module.named_parameters(recurse=False)):
@@ -90,7 +90,7 @@ def distribute(plan: Plan, model: nn.Module, mesh: DeviceMesh) -> None:
                 kept = placements(plan.by_fqn[f"{prefix}{name}"].layout, axes)
                 part = distribute_tensor(parameter.detach(), tensor_mesh, kept, src_data_rank=None)
                 done[parameter] = nn.Parameter(part, requires_grad=parameter.requires_grad)
-            module.register_parameter(name, done[parameter])  # type: ignore[arg-type]
+            module.register_parameter(name, done[parameter])
         for name, buffer in list(module.named_buffers(recurse=False)):
             kept = placements(plan.by_fqn[f"{prefix}{name}"].layout, axes)
             part = distribute_tensor(buffer, tensor_mesh, kept, src_data_rank=None)

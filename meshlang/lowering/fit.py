@@ -7,7 +7,7 @@ done, and what a model holds must be said.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch import nn
@@ -48,7 +48,7 @@ def _tensors(plan: Plan, model: nn.Module) -> Iterator[str]:
             yield f"tensor {fqn} has shape {shape}, in the plan {tensor.shape}"
 
 
-def _guess(name: str, names: dict[str, object] | dict[str, torch.Tensor]) -> str:
+def _guess(name: str, names: Iterable[str]) -> str:
     guess = near(name, names)
     return f"; did you mean {guess}?" if guess else ""
 

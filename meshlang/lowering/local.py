@@ -19,7 +19,7 @@ def local_part(full: torch.Tensor, like: DTensor) -> torch.Tensor:
     for index in order:
         placement = placements[index]
         if isinstance(placement, Shard) or is_strided(placement):
-            full = _part(full, placement.dim, mesh.size(index), coordinate[index])  # type: ignore[attr-defined]
+            full = _part(full, placement.dim, mesh.size(index), coordinate[index])  # pyright: ignore[reportAttributeAccessIssue]
     return full
 
 

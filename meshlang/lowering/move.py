@@ -16,18 +16,18 @@ from .layout import Move
 
 def move_local(x: torch.Tensor, group: dist.ProcessGroup, move: Move) -> torch.Tensor:
     """`x` as `move.dst` says; its gradient takes the way back."""
-    moved: torch.Tensor = _Moved.apply(x, group, move)  # type: ignore[assignment]
+    moved: torch.Tensor = _Moved.apply(x, group, move)
     return moved
 
 
 class _Moved(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, group, move):  # type: ignore[no-untyped-def]
+    def forward(ctx, x, group, move):
         ctx.group, ctx.move = group, move
         return redistribute_local(x, group, move.src, move.dst)
 
     @staticmethod
-    def backward(ctx, grad):  # type: ignore[no-untyped-def]
+    def backward(ctx, grad):  # pyright: ignore[reportIncompatibleMethodOverride]
         return redistribute_local(grad, ctx.group, ctx.move.grad_dst, ctx.move.grad_src), None, None
 
 

@@ -117,7 +117,7 @@ def _layout(kinds: Mapping[MeshAxisName, str], layout: Layout, axes: Carried) ->
     if len(set(dims)) == len(dims):
         return SpmdLayout(types)
     spec = tuple(_entry(layout, dim, cuts, axes) for dim in range(len(layout.dims)))
-    return SpmdLayout(types | {name: spmd.V for name in cuts}, partition_spec=spec)
+    return SpmdLayout(types | dict.fromkeys(cuts, spmd.V), partition_spec=spec)
 
 
 _TYPES = {"R": spmd.R, "I": spmd.I, "P": spmd.P}

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import _resolve_process_group
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -127,9 +128,7 @@ class _Recorder(TorchDispatchMode):
         self._groups = groups
         self._module = module
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         if DTensor in types:
             return NotImplemented  # DTensor goes first, so that what it issues by itself is seen here
         kwargs = kwargs or {}
@@ -143,9 +142,7 @@ class _Recorder(TorchDispatchMode):
             return
         if name not in _READ:
             raise NotImplementedError(f"collective {func.name()} is not known to the recorder")
-        values = {
-            argument.name: value for argument, value in zip(func._schema.arguments, args, strict=False)
-        } | kwargs
+        values = {argument.name: value for argument, value in zip(func._schema.arguments, args, strict=False)} | kwargs
         ranks = _ranks(values)
         if len(ranks) == 1:
             return
@@ -171,18 +168,12 @@ def _current_pass() -> Pass:
 def _ranks(values: Mapping[str, Any]) -> list[int]:
     if "group_name" in values:
         name = values["group_name"]
-        group = name if isinstance(name, dist.ProcessGroup) else _resolve(name)
+        group = name if isinstance(name, dist.ProcessGroup) else _resolve_process_group(name)
     else:
         group = values["process_group"]
         if not isinstance(group, dist.ProcessGroup):
             group = dist.ProcessGroup.unbox(group)
     return dist.get_process_group_ranks(group)
-
-
-def _resolve(name: str) -> dist.ProcessGroup:
-    from torch.distributed.distributed_c10d import _resolve_process_group
-
-    return _resolve_process_group(name)
 
 
 Larger = Callable[[Mapping[str, Any], int], list[tuple[torch.Tensor, int]]]
@@ -206,6 +197,17 @@ def _times(*names: str) -> Larger:
     return read
 
 
+def _together(name: str) -> Larger:
+    """The equal parts of an argument, all one call."""
+
+    def read(values: Mapping[str, Any], size: int) -> list[tuple[torch.Tensor, int]]:
+        parts = _flat(values[name])
+        assert len({part.shape for part in parts}) == 1, "parts of different shapes"
+        return [(parts[0], len(parts))]
+
+    return read
+
+
 def _first(values: Mapping[str, Any], names: Sequence[str]) -> Any:
     return next(values[name] for name in names if name in values)
 
@@ -216,8 +218,8 @@ def _flat(value: Any) -> list[torch.Tensor]:
     return [tensor for part in value for tensor in _flat(part)]
 
 
-#: Calls that wait, meet or are no collective.
-_SILENT = ("wait_tensor", "barrier", "monitored_barrier_", "_wrap_tensor_autograd")
+#: Calls that wait, meet, are no collective, or are the other end of a call that is counted.
+_SILENT = ("wait_tensor", "barrier", "monitored_barrier_", "_wrap_tensor_autograd", "recv_", "recv_any_source_")
 
 #: Operator name -> its kind, and where its larger side is found.
 _READ: Mapping[str, tuple[Kind, Larger]] = {
@@ -240,7 +242,7 @@ _READ: Mapping[str, tuple[Kind, Larger]] = {
     "reduce_scatter_tensor": ("reduce_scatter", _own("input")),
     "reduce_scatter_tensor_out": ("reduce_scatter", _own("input")),
     "reduce_scatter_tensor_coalesced": ("reduce_scatter", _own("inputs")),
-    "alltoall_": ("all_to_all", _own("input_tensors")),
+    "alltoall_": ("all_to_all", _together("input_tensors")),
     "alltoall_base_": ("all_to_all", _own("input")),
     "all_to_all_single": ("all_to_all", _own("input")),
     "send": ("send", _own("tensors")),

@@ -24,12 +24,12 @@ def keep_float64() -> Iterator[None]:
     from torchtitan.config import TORCH_DTYPE_MAP
 
     before = torch.Tensor.float
-    torch.Tensor.float = _at_least_float32  # type: ignore[method-assign]
+    setattr(torch.Tensor, "float", _at_least_float32)  # noqa: B010
     TORCH_DTYPE_MAP["float64"] = torch.float64
     try:
         yield
     finally:
-        torch.Tensor.float = before  # type: ignore[method-assign]
+        setattr(torch.Tensor, "float", before)  # noqa: B010
         del TORCH_DTYPE_MAP["float64"]
 
 

@@ -19,7 +19,7 @@ from torch.distributed.tensor import DTensor
 
 from ..plan.ir import Plan
 from .collectives import Counts, axis_groups, count_collectives
-from .exact import keep_float64, plain_name, seeded_init
+from .exact import keep_float64, plain_name
 
 Gradients = dict[str, torch.Tensor]
 
@@ -76,7 +76,8 @@ def differences(plan: Plan, counts: Counts) -> list[str]:
 
 def make_batch(plan: Plan, vocabulary: int) -> Batch:
     """The batch of one step, of the plan's sizes, the same wherever it is made."""
-    assert plan.sizes.batch is not None and plan.sizes.seq is not None
+    assert plan.sizes.batch is not None
+    assert plan.sizes.seq is not None
     shape = (plan.sizes.batch, plan.sizes.seq)
     generator = torch.Generator().manual_seed(1)
     tokens, labels = (torch.randint(0, vocabulary, shape, generator=generator) for _ in range(2))
@@ -125,9 +126,7 @@ def rank_titan_step(recipe: str, plan: Plan, path: str, options: dict[str, Any])
         batch = make_batch(plan, titan.vocabulary(config))
         mine = share(batch, plan, rank)
         with count_collectives(axis_groups(plan.mesh, rank)) as issued:
-            loss = titan.forward_backward(
-                config, model, mine, batch.labels.numel(), parallel_dims, **options
-            )
+            loss = titan.forward_backward(config, model, mine, batch.labels.numel(), parallel_dims, **options)
         misplaced = tuple(titan.misplaced(model, plan, rank))
     return compare(plan, model, loss, path, misplaced, issued.counts())
 

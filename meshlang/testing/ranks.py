@@ -75,9 +75,7 @@ class RankPool:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def run(
-        self, target: str, *args: Any, ranks: int | None = None, timeout: float | None = None
-    ) -> list[Any]:
+    def run(self, target: str, *args: Any, ranks: int | None = None, timeout: float | None = None) -> list[Any]:
         """What `target` returns on each rank, in rank order.
 
         Args:
@@ -213,12 +211,13 @@ def _fork(request: _Request, index: int) -> bytes:
 def _answer(request: _Request, index: int) -> bytes:
     import torch
     import torch.distributed as dist
+    from torch._C._distributed_c10d import FileStore
 
     torch.set_num_threads(1)  # also renews torch's thread pool, which a fork leaves without threads
     try:
         dist.init_process_group(
             "gloo",
-            store=dist.FileStore(request.store, request.ranks),
+            store=FileStore(request.store, request.ranks),
             rank=index,
             world_size=request.ranks,
             timeout=timedelta(seconds=request.limit),

@@ -45,7 +45,8 @@ def laid_out(config: Trainer.Config, plan: Plan) -> Trainer.Config:
 def vocabulary(config: Trainer.Config) -> int:
     """How many tokens the model knows."""
     assert config.model_spec is not None
-    return config.model_spec.model.vocab_size  # type: ignore[attr-defined]
+    model: Any = config.model_spec.model
+    return model.vocab_size
 
 
 def parallel_dims_of(config: Trainer.Config, plan: Plan) -> ParallelDims:
@@ -131,7 +132,8 @@ def _inputs(
 
     from ..runtime.trainer import PlanTrainer, ready
 
-    masks = model.get_attention_masks(batch.positions)  # type: ignore[operator]
+    decoder: Any = model
+    masks = decoder.get_attention_masks(batch.positions)
     extra: dict[str, Any] = {"positions": batch.positions, "attention_masks": masks}
     inputs, labels = batch.tokens, batch.labels
     if parallel_dims is None:
@@ -178,4 +180,4 @@ def _cuts(placements: tuple[Placement, ...], sizes: tuple[int, ...]) -> Iterator
     for placement, size in zip(placements, sizes, strict=True):
         if size > 1 and not isinstance(placement, Replicate):
             assert placement.is_shard() or is_strided(placement), placement
-            yield placement.dim, size  # type: ignore[attr-defined]
+            yield placement.dim, size  # pyright: ignore[reportAttributeAccessIssue]

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from meshlang.plan.ir import Plan
 from meshlang.testing.ranks import RankPool
 

@@ -101,7 +101,7 @@ def spec(case: Case, model: str, dtype: str, **precision: str) -> str:
     card = "decoder" if "#" in model else model.partition("/")[0]
     data = [axis for axis in ("copies", "dp") if axis in case.mesh]
     weights = '"tp"' if "tp" in case.mesh else '"whole"'
-    place = {name: weights for name in ("heads", "kv_heads", "mlp", "vocab")}
+    place = dict.fromkeys(("heads", "kv_heads", "mlp", "vocab"), weights)
     place["batch"] = _words(data) if data else '"whole"'
     outer = ["cp"] if "cp" in case.mesh else []
     sequence = [*outer, "tp"] if case.sequence else outer

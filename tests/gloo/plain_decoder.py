@@ -5,6 +5,11 @@ Shapes: B sequences, L tokens, D hidden, N heads, H head dim.
 
 import torch
 import torch.distributed as dist
+from torch import nn
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import loss_parallel
+from torch.nn import functional as F
+
 from meshlang.lowering.dtensor import lower
 from meshlang.lowering.mesh import device_mesh
 from meshlang.plan.ir import Plan
@@ -12,10 +17,6 @@ from meshlang.testing.collectives import axis_groups, count_collectives
 from meshlang.testing.exact import seeded_init
 from meshlang.testing.parity import Batch, Report, compare, gradients_of, make_batch, share
 from meshlang.testing.titan import misplaced
-from torch import nn
-from torch.distributed.tensor import DTensor
-from torch.distributed.tensor.parallel import loss_parallel
-from torch.nn import functional as F
 
 EMBED, HEADS, KV_HEADS, HEAD_DIM, MLP, VOCAB, POSITIONS, LAYERS = 32, 8, 4, 4, 64, 64, 64, 2
 

@@ -1,8 +1,11 @@
 """One training step on many ranks is that of one rank: loss, gradients, placements, collectives."""
 
+from dataclasses import replace
+
 import pytest
 from conftest import References
 from meshes import CASES, CONTEXT_CASES, plan_of
+
 from meshlang.plan.ir import Plan
 from meshlang.testing.parity import Report, differences
 from meshlang.testing.ranks import RankPool
@@ -41,10 +44,18 @@ def test_titan_step_is_that_of_one_rank(
     """torchtitan's model under a plan has the loss and gradients of one rank, and only planned collectives."""
     plan = plan_of(CASES[name], model, dtype)
     path = references.path("meshlang.testing.parity:rank_titan_reference", plan, RECIPES[model])
-    reports = ranks.run(
-        "meshlang.testing.parity:rank_titan_step", RECIPES[model], plan, path, {}, ranks=plan.ranks
-    )
+    reports = ranks.run("meshlang.testing.parity:rank_titan_step", RECIPES[model], plan, path, {}, ranks=plan.ranks)
     as_one_rank(plan, reports, BOUNDS[dtype])
+
+
+@pytest.mark.parametrize("name", ["fsdp 2, cp 2 whole", "fsdp 2, cp 2, tp 2, sequence"])
+def test_titan_step_over_context_is_that_of_one_rank(name: str, ranks: RankPool, references: References) -> None:
+    """With keys and values gathered over cp, torchtitan's model still has one rank's loss and gradients."""
+    recipe = RECIPES["llama/tiny"]
+    plan = plan_of(replace(CONTEXT_CASES[name], seq=512, batch=2), "llama/tiny", "float64")
+    path = references.path("meshlang.testing.parity:rank_titan_reference", plan, recipe)
+    reports = ranks.run("meshlang.testing.parity:rank_titan_step", recipe, plan, path, {}, ranks=plan.ranks)
+    as_one_rank(plan, reports, EXACT)
 
 
 @pytest.mark.parametrize(("name", "dtype"), PLAIN)
