@@ -20,9 +20,12 @@ from torchtitan.protocols.module import Module
 
 from ..lowering.errors import LoweringError
 from ..lowering.fit import fit
+from ..lowering.ops import install
 from ..lowering.store import plain_sums, shard_units
 from ..plan.ir import Plan
 from ..plan.launchable import parts
+from .batch import meshes
+from .masks import masked, untyped
 from .seams import set_sharding_config, whole_vocabulary
 from .sharding import holder, sharding_configs
 
@@ -87,6 +90,8 @@ def place(plan: Plan, model: nn.Module, parallel_dims: ParallelDims) -> None:
     """Every state and boundary value of the model as the plan says, whatever the model says itself."""
     assert isinstance(model, Module), type(model)
     validate_config(parallel_dims, model)
+    masked(plan, model)
+    untyped(install(plan, model, meshes(plan, parallel_dims)))
     configs = sharding_configs(plan)
     for fqn, module in model.named_modules():
         set_sharding_config(module, configs.get(fqn))

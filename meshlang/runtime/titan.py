@@ -12,7 +12,9 @@ from torchtitan.trainer import Trainer
 from ..lowering.errors import LoweringError
 from ..plan.ir import Plan
 from ..plan.launchable import parts
+from .batch import balance
 from .parallel import degrees, parallelize_fn
+from .trainer import with_trainer
 
 
 def apply(config: Trainer.Config, plan: Plan) -> Trainer.Config:
@@ -26,13 +28,14 @@ def apply(config: Trainer.Config, plan: Plan) -> Trainer.Config:
     """
     if config.model_spec is None:
         raise LoweringError(["the recipe has no model spec"])
-    return replace(
+    config = replace(
         config,
         model_spec=replace(config.model_spec, parallelize_fn=parallelize_fn(plan)),
         parallelism=parallelism(config.parallelism, plan),
         training=training(config.training, plan),
         loss=loss(config.loss, plan),
     )
+    return with_trainer(config, plan)
 
 
 def parallelism(config: ParallelismConfig, plan: Plan) -> ParallelismConfig:
@@ -46,6 +49,7 @@ def parallelism(config: ParallelismConfig, plan: Plan) -> ParallelismConfig:
         tensor_parallel_degree=degree["tp"],
         pipeline_parallel_degree=degree["pp"],
         expert_parallel_degree=1,
+        context_parallel_load_balancer=load_balancer(config, plan),
         enable_sequence_parallel=cuts_sequence(plan),
         fsdp_reshard_after_forward=reshard(plan),
         spmd_backend="spmd_types",
@@ -61,6 +65,13 @@ def cuts_sequence(plan: Plan) -> bool:
         for names, axes in zip(edge.names, edge.dst.dims, strict=True)
         if names[0] == "seq"
     )
+
+
+def load_balancer(config: ParallelismConfig, plan: Plan) -> str | None:
+    """torchtitan's word for which tokens each rank of the context axis has."""
+    for axis in parts(plan)["cp"]:
+        return "headtail" if balance(plan, axis) == "head_tail" else None
+    return config.context_parallel_load_balancer
 
 
 def reshard(plan: Plan) -> Any:

@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from meshes import CARDS, GATHERED
+
 from meshlang.compiler import Request, compile
 from meshlang.plan.ir import Plan
 from meshlang.source import Source
@@ -93,8 +94,6 @@ def rank_step(recipe: str, plan: Plan, path: str, typecheck: bool = False) -> Re
         batch = packed(plan, titan.vocabulary(config))
         mine = share(batch, plan, rank)
         with count_collectives(axis_groups(plan.mesh, rank)) as issued:
-            loss = titan.forward_backward(
-                config, model, mine, batch.labels.numel(), parallel_dims, typecheck=typecheck
-            )
+            loss = titan.forward_backward(config, model, mine, batch.labels.numel(), parallel_dims, typecheck=typecheck)
         misplaced = tuple(titan.misplaced(model, plan, rank))
     return compare(plan, model, loss, path, misplaced, issued.counts())

@@ -1,0 +1,324 @@
+"""Attention to keys that pass by: what `ring_attention` computes and sends.
+
+Shapes: B sequences, T queries or S keys of one part, N query heads, K key heads, G = N / K query
+heads for each key head, H numbers a head.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from inspect import signature
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.nn.attention.flex_attention import create_mask
+
+from meshlang.lowering.sequence import tokens_of
+from meshlang.strategy import Plan, StrategyUse
+
+from .context import Looks, looking
+
+#: Queries and keys that are computed on at once: scores take B * N * TILE * TILE elements.
+TILE = 1024
+
+#: (owner of the keys, first query, first key, queries, keys) -> booleans (B or 1, 1, queries, keys).
+MaskOf = Callable[[int, slice, slice], torch.Tensor]
+
+
+def install(plan: Plan, use: StrategyUse, model: nn.Module, mesh: DeviceMesh | None) -> None:
+    """Each module that looks over the whole of the cut sequence computes on a ring instead."""
+    if mesh is None:
+        return
+    balance = str(dict(use.options)["balance"])
+    for looks in looking(plan, use.axis):
+        module = model.get_submodule(looks.module)
+        module.forward = RingAttend(  # type: ignore[method-assign]
+            ring=Ring.of(mesh.get_group()), balance=balance, arguments=_arguments(module), ports=_ports(looks)
+        )
+
+
+def _arguments(module: nn.Module) -> tuple[str, ...]:
+    return tuple(signature(type(module).forward).parameters)[1:]
+
+
+def _ports(looks: Looks) -> tuple[str, str, str]:
+    """Arguments of queries, keys and values."""
+    queries, keys, values = (edge.port.removeprefix("input.") for edge in (*looks.others, *looks.whole))
+    return queries, keys, values
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ring:
+    """This rank among the ranks of an axis: `after` and `before` are its neighbours' global ranks."""
+
+    group: dist.ProcessGroup
+    size: int
+    rank: int
+    after: int
+    before: int
+
+    @classmethod
+    def of(cls, group: dist.ProcessGroup) -> Ring:
+        """The ranks of a group in their order, the last one beside the first."""
+        size, rank = group.size(), group.rank()
+        after, before = (dist.get_global_rank(group, (rank + step) % size) for step in (1, -1))
+        return cls(group=group, size=size, rank=rank, after=after, before=before)
+
+    def pass_on(self, tensors: Sequence[torch.Tensor]) -> Passing:
+        """Start to send these to the rank after, and to receive as many of the same shapes from the one before."""
+        got = [torch.empty_like(tensor) for tensor in tensors]
+        sends = [dist.P2POp(dist.isend, tensor, self.after, self.group) for tensor in tensors]
+        receives = [dist.P2POp(dist.irecv, tensor, self.before, self.group) for tensor in got]
+        return Passing(got=got, works=dist.batch_isend_irecv([*sends, *receives]) if tensors else [])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Passing:
+    """Messages on their way."""
+
+    got: list[torch.Tensor]
+    works: list[dist.Work]
+
+    def wait(self) -> list[torch.Tensor]:
+        """What has come from the rank before; what was sent may be written again."""
+        for work in self.works:
+            work.wait()
+        return self.got
+
+
+@dataclass(frozen=True, kw_only=True)
+class RingAttend:
+    """In place of the forward of an attention module of torchtitan's: the same arguments, the same result.
+
+    The mask is the whole sequence's, told in positions of the whole sequence: each rank knows
+    which of them its own tokens have, and those of every other rank.
+    """
+
+    ring: Ring
+    balance: str
+    arguments: tuple[str, ...]
+    ports: tuple[str, str, str]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """Attention of this rank's queries (B, T, N, H) to the keys of all ranks."""
+        given = dict(zip(self.arguments, args, strict=False)) | kwargs
+        q, k, v = (given.pop(port).transpose(1, 2) for port in self.ports)
+        mask, scale = given.pop("attention_masks", None), given.pop("scale", None)
+        refuse(given, mask)
+        seq = q.size(2) * self.ring.size
+        tokens = [tokens_of(rank, self.ring.size, seq, self.balance, q.device) for rank in range(self.ring.size)]
+        scale = 1 / math.sqrt(q.size(-1)) if scale is None else scale
+
+        def mask_of(owner: int, rows: slice, columns: slice) -> torch.Tensor:
+            return part_of_mask(mask.mask_mod, q.size(0), tokens[self.ring.rank][rows], tokens[owner][columns])
+
+        out: torch.Tensor = _Ring.apply(q, k, v, self.ring, mask_of, scale)  # type: ignore[assignment]
+        return out.transpose(1, 2)
+
+
+def refuse(others: dict[str, Any], mask: Any) -> None:
+    """What the ring has no word for is an error, and never left out."""
+    if not hasattr(mask, "mask_mod"):
+        raise NotImplementedError(f"ring attention needs a block mask, and gets {type(mask).__name__}")
+    if mask.shape[1] != 1:
+        raise NotImplementedError("ring attention has one mask for all heads")
+    asked = [name for name in ("score_mod", "out_transform") if others.get(name) is not None]
+    if asked:
+        raise NotImplementedError(f"ring attention has no {' and no '.join(asked)}")
+
+
+def part_of_mask(
+    mask_mod: Callable[..., torch.Tensor], batch: int, rows: torch.Tensor, columns: torch.Tensor
+) -> torch.Tensor:
+    """Which of the keys at `columns` the queries at `rows` may see, (B, 1, rows, columns)."""
+
+    def part(b: torch.Tensor, h: torch.Tensor, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+        return mask_mod(b, h, rows[q], columns[k])
+
+    return create_mask(part, batch, 1, len(rows), len(columns), device=rows.device)
+
+
+class _Ring(torch.autograd.Function):
+    """q (B, N, T, H), k and v (B, K, T, H) of this rank -> the output of its queries, as q."""
+
+    @staticmethod
+    def forward(ctx, q, k, v, ring, mask_of, scale):  # type: ignore[no-untyped-def]
+        out, lse = stream(q, k, v, ring, mask_of, scale)
+        ctx.save_for_backward(q, k, v, out, lse)
+        ctx.ring, ctx.mask_of, ctx.scale = ring, mask_of, scale
+        return out
+
+    @staticmethod
+    def backward(ctx, grad):  # type: ignore[no-untyped-def]
+        q, k, v, out, lse = ctx.saved_tensors
+        grads = stream_back(q, k, v, out, lse, grad, ctx.ring, ctx.mask_of, ctx.scale)
+        return *grads, None, None, None
+
+
+def stream(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, ring: Ring, mask_of: MaskOf, scale: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The output in q's type, and the log of each query's sum of exponentials, (B, N, T).
+
+    Sends P - 1 messages, each the packed keys and values of one rank, while the part that came
+    before is computed on.
+    """
+    wide = torch.promote_types(q.dtype, torch.float32)
+    out = torch.zeros((*q.shape[:3], v.size(-1)), dtype=wide, device=q.device)
+    lse = torch.full(q.shape[:3], -math.inf, dtype=wide, device=q.device)
+    block = pack(k, v)
+    for step in range(ring.size):
+        passing = ring.pass_on([block] if step < ring.size - 1 else [])
+        keys, values = unpack(block, k, v)
+        owner = (ring.rank - step) % ring.size
+        for rows, columns in tiles(q.size(2), keys.size(2)):
+            mask = mask_of(owner, rows, columns)
+            if mask.any():
+                part, part_lse = attend(q[:, :, rows], keys[:, :, columns], values[:, :, columns], mask, scale)
+                merge(out[:, :, rows], lse[:, :, rows], part, part_lse)
+        block = next(iter(passing.wait()), block)
+    return out.to(q.dtype), lse
+
+
+def stream_back(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    grad: torch.Tensor,
+    ring: Ring,
+    mask_of: MaskOf,
+    scale: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Gradients of q, k and v.
+
+    Keys and values pass by as in the forward. The sum of their gradients travels with them, one
+    step behind: it starts at the rank after their owner's, and comes home from the one before,
+    where the owner adds its own term. So P - 1 messages of either kind are sent.
+    """
+    wide = torch.promote_types(q.dtype, torch.float32)
+    delta = (grad.to(wide) * out.to(wide)).sum(-1)
+    dq = torch.zeros(q.shape, dtype=wide, device=q.device)
+    block, travelling, own = pack(k, v), None, None
+    for step in range(ring.size):
+        last = step == ring.size - 1
+        going = [] if travelling is None else [travelling]
+        passing = ring.pass_on(going if last else [*going, block])
+        keys, values = unpack(block, k, v)
+        sums = torch.zeros(block.shape, dtype=wide, device=q.device)
+        dk, dv = unpack(sums, k, v)
+        owner = (ring.rank - step) % ring.size
+        for rows, columns in tiles(q.size(2), keys.size(2)):
+            mask = mask_of(owner, rows, columns)
+            if mask.any():
+                tile = Tile(
+                    q=q[:, :, rows], k=keys[:, :, columns], v=values[:, :, columns], mask=mask, scale=scale
+                )
+                found = tile.backward(grad[:, :, rows], lse[:, :, rows], delta[:, :, rows])
+                for total, term in zip((dq[:, :, rows], dk[:, :, columns], dv[:, :, columns]), found, strict=True):
+                    total += term
+        got = passing.wait()
+        if going:
+            sums += got[0]
+        if not last:
+            block = got[-1]
+        if step == 0:
+            own = sums
+        else:
+            travelling = sums
+    assert own is not None
+    if travelling is not None:
+        own += ring.pass_on([travelling]).wait()[0]
+    dk, dv = unpack(own, k, v)
+    return dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype)
+
+
+def pack(k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Keys and values as one message."""
+    return torch.cat((k.reshape(-1), v.reshape(-1)))
+
+
+def unpack(block: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Views of a message as keys and values of the shapes of `k` and `v`."""
+    keys, values = block.split((k.numel(), v.numel()))
+    return keys.view(k.shape), values.view(v.shape)
+
+
+def tiles(queries: int, keys: int) -> Iterator[tuple[slice, slice]]:
+    """Parts of at most TILE queries and TILE keys that together are all pairs."""
+    for row in range(0, queries, TILE):
+        for column in range(0, keys, TILE):
+            yield slice(row, min(queries, row + TILE)), slice(column, min(keys, column + TILE))
+
+
+def merge(out: torch.Tensor, lse: torch.Tensor, part: torch.Tensor, part_lse: torch.Tensor) -> None:
+    """Add the attention to further keys, in place: both sides are softmaxes over their own keys."""
+    total = torch.logaddexp(lse, part_lse)
+    shift = finite(total)
+    out *= torch.exp(lse - shift).unsqueeze(-1)
+    out += part * torch.exp(part_lse - shift).unsqueeze(-1)
+    lse.copy_(total)
+
+
+def finite(lse: torch.Tensor) -> torch.Tensor:
+    """0 in place of -inf, of a query that sees no key."""
+    return torch.where(lse == -math.inf, 0.0, lse)
+
+
+def attend(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor, scale: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Output (B, N, T, H) and log-sum-exp (B, N, T) of masked attention, in float32 or wider."""
+    tile = Tile(q=q, k=k, v=v, mask=mask, scale=scale)
+    scores = tile.scores()
+    lse = scores.logsumexp(-1)
+    weights = torch.exp(scores - finite(lse).unsqueeze(-1))
+    out = weights @ tile.wide(v).unsqueeze(2)
+    return out.flatten(1, 2), lse.flatten(1, 2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tile:
+    """Some queries (B, N, T, H) and some keys and values (B, K, S, H), with who may see whom (B, 1, T, S)."""
+
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    mask: torch.Tensor
+    scale: float
+
+    def wide(self, x: torch.Tensor) -> torch.Tensor:
+        """In float32 or wider."""
+        return x.to(torch.promote_types(x.dtype, torch.float32))
+
+    def grouped(self, x: torch.Tensor) -> torch.Tensor:
+        """(B, N, ...) -> (B, K, G, ...)."""
+        return x.unflatten(1, (self.k.size(1), -1))
+
+    def scores(self) -> torch.Tensor:
+        """Scaled and masked, (B, K, G, T, S)."""
+        scores = self.grouped(self.wide(self.q)) @ self.wide(self.k).unsqueeze(2).transpose(-1, -2)
+        return (scores * self.scale).masked_fill_(~self.mask.unsqueeze(2), -math.inf)
+
+    def backward(
+        self, grad: torch.Tensor, lse: torch.Tensor, delta: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """This tile's terms of the gradients of q, k and v, from the log-sum-exp over all keys.
+
+        delta: for each query the product of its output and the output's gradient (FlashAttention,
+        arXiv 2205.14135, appendix B.4).
+        """
+        weights = torch.exp(self.scores() - finite(self.grouped(lse)).unsqueeze(-1))
+        grad = self.grouped(self.wide(grad))
+        dv = (weights.transpose(-1, -2) @ grad).sum(2)
+        slopes = grad @ self.wide(self.v).unsqueeze(2).transpose(-1, -2) - self.grouped(delta).unsqueeze(-1)
+        slopes = slopes * weights * self.scale
+        dq = (slopes @ self.wide(self.k).unsqueeze(2)).flatten(1, 2)
+        dk = (slopes.transpose(-1, -2) @ self.grouped(self.wide(self.q))).sum(2)
+        return dq, dk, dv
