@@ -14,6 +14,7 @@ from .ir import (
     Dim,
     Edge,
     Loss,
+    Option,
     Origin,
     PipelineUse,
     Plan,
@@ -149,9 +150,7 @@ def from_data(data: dict[str, Any]) -> Plan:
         loss=None
         if loss is None
         else Loss(shape=tuple(loss["shape"]), layout=_read_layout(loss["layout"]), vocab=loss["vocab"]),
-        strategies=tuple(
-            StrategyUse(**{**item, "options": tuple(item["options"].items())}) for item in data["strategies"]
-        ),
+        strategies=tuple(StrategyUse(**{**item, "options": _options(item)}) for item in data["strategies"]),
         pipeline=None if data["pipeline"] is None else _read_pipeline(data["pipeline"]),
         stages=tuple(Stage(**{**item, "modules": tuple(item["modules"])}) for item in data["stages"]),
     )
@@ -201,4 +200,9 @@ def _read_collective(item: dict[str, Any]) -> Collective:
 
 def _read_pipeline(item: dict[str, Any]) -> PipelineUse:
     order = tuple(tuple(actions) for actions in item["order"])
-    return PipelineUse(**{**item, "order": order, "options": tuple(item["options"].items())})
+    return PipelineUse(**{**item, "order": order, "options": _options(item)})
+
+
+def _options(item: dict[str, Any]) -> tuple[tuple[str, Option], ...]:
+    """A plugin's options; a JSON array is a tuple again."""
+    return tuple((key, tuple(value) if isinstance(value, list) else value) for key, value in item["options"].items())

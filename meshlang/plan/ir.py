@@ -209,13 +209,17 @@ class RunSizes:
     accumulation: int = 1
 
 
+#: A value of a plugin's field.
+Option = str | int | float | bool | tuple[str, ...] | None
+
+
 @dataclass(frozen=True, kw_only=True)
 class StrategyUse:
     """A strategy that rewrote the plan, by name, with its options; `ops` is the import path of its torch part."""
 
     name: str
     axis: str
-    options: tuple[tuple[str, str | int | float | bool], ...] = ()
+    options: tuple[tuple[str, Option], ...] = ()
     ops: str | None = None
 
 
@@ -236,7 +240,7 @@ class PipelineUse:
     split: str | None = None
     ops: str | None = None
     order: tuple[tuple[str, ...], ...] = ()
-    options: tuple[tuple[str, str | int | float | bool], ...] = ()
+    options: tuple[tuple[str, Option], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -78,14 +78,16 @@ def _whole_order(plan: Plan, wanted: list[str]) -> list[str]:
 def _all_stored(plan: Plan, resolved: Resolved, bag: Bag) -> None:
     """torchtitan stores all parameters of a unit alike."""
     store = resolved.spec.store
+    if all(len({plan.by_fqn[fqn].stored for fqn in unit.tensors}) < 2 for unit in plan.units):
+        return
     if store is not None and store.exceptions:
-        bag.add(
-            Diagnostic(
-                code="not-launchable",
-                message="`except` leaves some parameters whole, and torchtitan's FSDP stores all of a unit alike",
-                label=Label(span=store.exception_spans[0]),
-            )
-        )
+        span = store.exception_spans[0]
+        message = "`except` leaves some parameters whole, and torchtitan's FSDP stores all of a unit alike"
+    else:
+        span = store.span if store is not None else resolved.spec.mesh_span
+        names = ", ".join(f"`{use.name}`" for use in plan.strategies)
+        message = f"torchtitan's FSDP stores all parameters of a unit alike, and {names} stores some apart"
+    bag.add(Diagnostic(code="not-launchable", message=message, label=Label(span=span)))
 
 
 def _vocabulary(plan: Plan, resolved: Resolved, bag: Bag) -> None:
@@ -125,9 +127,38 @@ def _pipelines(plan: Plan, resolved: Resolved, bag: Bag) -> None:
 
 
 def _context(plan: Plan, resolved: Resolved, bag: Bag) -> None:
-    """A sequence cut over its own axis is planned, not yet lowered."""
-    for axis in parts(plan)["cp"]:
-        _refuse(_entry(axis, resolved), f"context parallelism over `{axis}` is planned, and not yet lowered", bag)
+    """torchtitan's Trainer asks for two equal parts of a sequence on each rank, whether it balances or not."""
+    seq, axes = plan.sizes.seq, parts(plan)
+    for axis in axes["cp"]:
+        inner = plan.mesh.product(axes["tp"]) if cuts_sequence(plan) else 1
+        wanted = 2 * plan.mesh.size(axis) * inner
+        if seq is None or seq % wanted == 0:
+            continue
+        ranks = f"2 on each of `{axis}` = {plan.mesh.size(axis)} ranks"
+        ranks += "".join(f", each in {plan.mesh.size(a)} over `{a}`" for a in axes["tp"] if inner > 1)
+        message = f"torchtitan wants {wanted} equal parts of `seq` = {seq}: {ranks}"
+        _refuse(_entry(axis, resolved), message, bag, help=_lengths(seq, wanted, resolved))
+
+
+def cuts_sequence(plan: Plan) -> bool:
+    """Whether a tensor axis cuts the sequence of some value between modules."""
+    tensor = set(parts(plan)["tp"])
+    return any(
+        tensor & set(axes)
+        for edge in plan.edges
+        for names, axes in zip(edge.names, edge.dst.dims, strict=True)
+        if names[0] == "seq"
+    )
+
+
+def _lengths(seq: int, wanted: int, resolved: Resolved) -> tuple[Help, ...]:
+    """The lengths next to `seq` that divide."""
+    written = resolved.spec.sizes.seq if resolved.spec.sizes is not None else None
+    if written is None:
+        return ()
+    fits = tuple(str(size) for size in (seq // wanted * wanted, -(-seq // wanted) * wanted) if size)
+    edits = tuple(Edit(span=written.span, text=size) for size in fits)
+    return (Help(text="`seq` may be {} here", edits=edits, values=fits),)
 
 
 def _uneven(plan: Plan, resolved: Resolved, bag: Bag) -> None:
