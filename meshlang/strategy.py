@@ -3,6 +3,23 @@
 A plugin is a frozen, keyword-only dataclass whose fields are the keys of its TOML table, and is
 found by an entry point of the group `meshlang.strategies` or `meshlang.schedules`. It knows no
 torch: its torch part is a module that `ops` names.
+
+What the plan's edges say is done for a strategy: it is enough to change their layouts in `apply`.
+Where a module itself must compute otherwise, `apply` adds what that sends to `plan.collectives`,
+and the module of `ops` has one or both of
+
+    install(plan, use, model, mesh) -> None
+        Called once, before values at module boundaries are redistributed. A module of the model is
+        changed by setting its `forward`: it gets and gives values as the inner sides of its edges say.
+
+    prepare_batch(plan, use, batch, mesh) -> batch
+        One rank's part of a batch of whole sequences, a dict: "input", "labels", and arguments of the
+        model by name, among them "positions" and "attention_masks". Without it, an axis that carries
+        the sequence cuts tokens in rank order, or head and tail where the strategy has
+        `balance = "head_tail"`; the mask loses rows only where queries are cut and keys are not.
+
+`use` holds the strategy's fields, `mesh` the ranks of its axis, or None where there is one. Such a
+module may use `meshlang.lowering`. `meshlang.testing` has the laws that every plugin passes.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ from .errors import LoweringError
 from .fit import argument, arguments, fit
 from .layout import placements
 from .mesh import active, compute_axes, compute_mesh, replica_axes, storage_mesh
+from .ops import install
 from .store import plain_sums, shard_units
 
 
@@ -37,6 +38,7 @@ def lower(plan: Plan, model: nn.Module, mesh: DeviceMesh) -> nn.Module:
     """
     fit(plan, model)
     sayable(plan)
+    install(plan, model, lambda axis: mesh[axis] if plan.mesh.size(axis) > 1 else None)
     distribute(plan, model, mesh)
     for fqn, module in model.named_modules():
         ports = {edge.port: boundary(plan, edge, mesh) for edge in plan.edges if edge.module == fqn}

@@ -27,6 +27,16 @@ def unknown_axis(word: Written[str], names: Sequence[str]) -> Diagnostic:
     )
 
 
+def two_strategies(first: Written[str], second: Written[str]) -> Diagnostic:
+    """Two strategies run over one axis."""
+    return Diagnostic(
+        code="strategy-clash",
+        message=f"two strategies run over `{second.value}`",
+        label=Label(span=second.span, text="and this one"),
+        labels=(Label(span=first.span, text="this one"),),
+    )
+
+
 def no_stages(span: Span, names: Sequence[str]) -> Diagnostic:
     """A pipeline, and no axis that it could run over."""
     return Diagnostic(

@@ -191,10 +191,14 @@ def _check_axes(spec: Spec, bag: Bag) -> None:
     words += [
         Written(value=axis, span=word.key, key=word.key) for check in spec.checks for axis, word in check.expect.items()
     ]
-    words += [_strategy_axis(table, axis) for table in spec.strategies for axis in strategy_axes(table.plugin)]
-    for word in words:
+    strategies = [_strategy_axis(table, axis) for table in spec.strategies for axis in strategy_axes(table.plugin)]
+    for word in [*words, *strategies]:
         if word.value not in names:
             bag.add(mesh_findings.unknown_axis(word, names))
+    taken: dict[str, Written[str]] = {}
+    for word in strategies:
+        if taken.setdefault(word.value, word) is not word:
+            bag.add(mesh_findings.two_strategies(taken[word.value], word))
     if spec.pipeline is not None and "pp" not in names:
         bag.add(mesh_findings.no_stages(spec.pipeline.span, names))
 

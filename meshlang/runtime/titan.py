@@ -11,7 +11,7 @@ from torchtitan.trainer import Trainer
 
 from ..lowering.errors import LoweringError
 from ..plan.ir import Plan
-from ..plan.launchable import parts
+from ..plan.launchable import cuts_sequence, parts
 from .batch import balance
 from .parallel import degrees, parallelize_fn
 from .trainer import with_trainer
@@ -53,17 +53,6 @@ def parallelism(config: ParallelismConfig, plan: Plan) -> ParallelismConfig:
         enable_sequence_parallel=cuts_sequence(plan),
         fsdp_reshard_after_forward=reshard(plan),
         spmd_backend="spmd_types",
-    )
-
-
-def cuts_sequence(plan: Plan) -> bool:
-    """Whether a tensor axis cuts the sequence of some value between modules."""
-    tensor = set(parts(plan)["tp"])
-    return any(
-        tensor & set(axes)
-        for edge in plan.edges
-        for names, axes in zip(edge.names, edge.dst.dims, strict=True)
-        if names[0] == "seq"
     )
 
 
