@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, final
 
 from meshlang.strategy import Context, Diagnostic, Plan, Strategy
 
-from .context import Balance, axis_field, balance_field, balanced, carries_sequence, looking, rewritten, uncut
+from .context import AXIS, BALANCE, Balance, balanced, carries_sequence, looking, rewritten, uncut
 
 
 @final
@@ -23,8 +23,8 @@ class AllGatherAttention(Strategy):
 
     ops: ClassVar[str | None] = None
 
-    axis: str = axis_field()
-    balance: Balance = balance_field()
+    axis: str = field(metadata=AXIS)
+    balance: Balance = field(default="head_tail", metadata=BALANCE)
 
     def check(self, context: Context) -> Iterable[Diagnostic]:
         """The axis carries the sequence, and heads and tails are equal."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import lcm
 from typing import Literal
 
@@ -16,15 +16,9 @@ SEQUENCE = ("seq",)
 Balance = Literal["head_tail", "none"]
 
 
-def axis_field() -> str:
-    """The field that says over which axis a strategy runs."""
-    return field(metadata={"says": "mesh axis that cuts the sequence"})
-
-
-def balance_field() -> Balance:
-    """The field that says which tokens each rank takes."""
-    says = "`head_tail`: rank r of P takes parts r and 2P - 1 - r of 2P, equal work under causality; `none`: part r of P"
-    return field(default="head_tail", metadata={"says": says})
+#: What the keys of a strategy's table say of themselves.
+AXIS = {"says": "mesh axis that cuts the sequence"}
+BALANCE = {"says": "head_tail: rank r of P takes parts r and 2P - 1 - r of 2P; none: part r of P"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,8 +131,9 @@ def inner_parts(plan: Plan, axis: str) -> int:
     most = 1
     for edge in plan.edges:
         dim = sequence_dim(edge)
-        for layout in (edge.src, edge.dst) if dim is not None else ():
-            axes = layout.dims[dim]
+        if dim is None:
+            continue
+        for axes in (edge.src.dims[dim], edge.dst.dims[dim]):
             if axis in axes:
                 most = max(most, plan.mesh.product(axes) // plan.mesh.size(axis))
     return most

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from typing import ClassVar, final
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal, final
 
 from meshlang.strategy import Collective, Context, Diagnostic, Edge, Plan, Strategy
 
-from .context import Balance, Looks, axis_field, balance_field, balanced, carries_sequence, looking, name, sequence_dim
+from .context import AXIS, BALANCE, Balance, Looks, balanced, carries_sequence, looking, name, sequence_dim
+
+Pass = Literal["forward", "backward"]
 
 #: Bytes of an element of each type that a plan computes in.
 WIDTH = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
@@ -27,8 +29,8 @@ class RingAttention(Strategy):
 
     ops: ClassVar[str | None] = "meshlang_strategies.ring_attention_ops"
 
-    axis: str = axis_field()
-    balance: Balance = balance_field()
+    axis: str = field(metadata=AXIS)
+    balance: Balance = field(default="head_tail", metadata=BALANCE)
 
     def check(self, context: Context) -> Iterable[Diagnostic]:
         """The axis carries the sequence, heads and tails are equal, and modules take queries, keys and values."""
@@ -51,8 +53,9 @@ def _streams(strategy: RingAttention, context: Context) -> Iterator[Diagnostic]:
         if (len(each.others), len(each.whole)) == (1, 2) and shapes == {(4, 1)} and each.output is not None:
             continue
         ports = ", ".join(f"{edge.port} ({' '.join(names[0] for names in edge.names)})" for edge in each.edges)
-        message = f"`{name(context)}` cannot run `{each.module}`: it needs queries, keys and values, (batch seq heads size)"
-        yield context.finding("strategy-axis", message, key="axis", notes=(f"it has {ports}",))
+        message = f"`{name(context)}` runs on queries, keys and values, which `{each.module}` does not take"
+        notes = ("each is (batch, seq, heads, numbers of a head)", f"it has {ports}")
+        yield context.finding("strategy-axis", message, key="axis", notes=notes)
         return
 
 
@@ -62,20 +65,20 @@ def _messages(plan: Plan, each: Looks, axis: str) -> Iterator[Collective]:
     hops = (plan.mesh.size(axis) - 1) * plan.sizes.accumulation
     parts = [_elements(plan, edge) for edge in each.whole]
     total = None if None in parts else sum(part for part in parts if part is not None)
-    if hops:
-        for what, pass_, size in (
-            ("keys and values", "forward", width),
-            ("keys and values", "backward", width),
-            ("gradients of keys and values", "backward", max(width, WIDTH["float32"])),
-        ):
-            yield Collective(
-                kind="send",
-                axis=axis,
-                where=f"{each.module} {what}",
-                pass_=pass_,
-                bytes=None if total is None else total * size,
-                count=hops,
-            )
+    sent: tuple[tuple[str, Pass, int], ...] = (
+        ("keys and values", "forward", width),
+        ("keys and values", "backward", width),
+        ("gradients of keys and values", "backward", max(width, WIDTH["float32"])),
+    )
+    for what, pass_, size in sent if hops else ():
+        yield Collective(
+            kind="send",
+            axis=axis,
+            where=f"{each.module} {what}",
+            pass_=pass_,
+            bytes=None if total is None else total * size,
+            count=hops,
+        )
 
 
 def _elements(plan: Plan, edge: Edge) -> int | None:

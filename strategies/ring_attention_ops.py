@@ -217,9 +217,7 @@ def stream_back(
         for rows, columns in tiles(q.size(2), keys.size(2)):
             mask = mask_of(owner, rows, columns)
             if mask.any():
-                tile = Tile(
-                    q=q[:, :, rows], k=keys[:, :, columns], v=values[:, :, columns], mask=mask, scale=scale
-                )
+                tile = Tile(q=q[:, :, rows], k=keys[:, :, columns], v=values[:, :, columns], mask=mask, scale=scale)
                 found = tile.backward(grad[:, :, rows], lse[:, :, rows], delta[:, :, rows])
                 for total, term in zip((dq[:, :, rows], dk[:, :, columns], dv[:, :, columns]), found, strict=True):
                     total += term

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, final
 
 from meshlang.strategy import Context, Diagnostic, Edge, Layout, Plan, Strategy
 
-from .context import Looks, axis_field, carries_sequence, looking, name, numbers, rewritten, sequence_dim, uncut
+from .context import AXIS, Looks, carries_sequence, looking, name, numbers, rewritten, sequence_dim, uncut
 
 
 @final
@@ -24,7 +24,7 @@ class Ulysses(Strategy):
 
     ops: ClassVar[str | None] = None
 
-    axis: str = axis_field()
+    axis: str = field(metadata=AXIS)
 
     def check(self, context: Context) -> Iterable[Diagnostic]:
         """The axis carries the sequence, and the heads of every port divide over all axes that cut them."""

@@ -36,7 +36,8 @@ class PlanTrainer(Trainer):
 
     def post_dataloading_process(self, input_dict: dict[str, torch.Tensor], labels: torch.Tensor) -> Prepared:
         """(tokens, labels, further arguments of the model) of this rank."""
-        assert isinstance(self.config, PlanTrainer.Config) and self.config.plan is not None
+        assert isinstance(self.config, PlanTrainer.Config)
+        assert self.config.plan is not None
         batch: Batch = {**input_dict, "labels": labels}
         masks = masks_of(self.model_parts[0], input_dict.get("positions"))
         if masks is not None:
