@@ -20,7 +20,7 @@ from ..language.spec import DTYPE_BYTES
 from ..mesh import Mesh
 from ..placement import Layout
 from .derive import local_numel
-from .fold import fold
+from .fold import Known
 from .ir import Collective, Edge, Kind, Pass, Plan, Stage, StateBytes, Tensor, Unit, numel
 
 
@@ -75,25 +75,24 @@ def finish(plan: Plan) -> Plan:
 
 def _folded(plan: Plan) -> Iterator[Collective]:
     """Equal calls of different layers as one entry."""
-    groups: dict[tuple[str, ...], list[Collective]] = {}
+    known = _places(plan)
+    groups: dict[tuple[object, ...], list[Collective]] = {}
     units = (call for unit in plan.units for call in _unit(plan, unit))
-    single = (*_within(plan), *_edges(plan), *_loss(plan), *_sends(plan), *units)
-    known = {call.where.partition(" ")[0] for call in single}
-    for call in single:
-        tail = call.where.partition(" ")[2]
-        key = (call.kind, call.axis, _depth(call.where), tail, call.pass_, str(call.bytes), str(call.stage))
+    for call in (*_within(plan), *_edges(plan), *_loss(plan), *_sends(plan), *units):
+        place, _, what = call.where.partition(" ")
+        key = (call.kind, call.axis, known.template(place), what, call.pass_, call.bytes, call.stage)
         groups.setdefault(key, []).append(call)
-    for calls in groups.values():
-        heads = [call.where.partition(" ")[0] for call in calls]
-        tail = calls[0].where.partition(" ")[2]
-        where = ", ".join(fold(heads, known)) + (f" {tail}" if tail else "")
-        yield replace(calls[0], where=where, count=sum(call.count for call in calls))
+    for (_, _, _, what, *_), calls in groups.items():
+        where = ", ".join(known.fold(call.where.partition(" ")[0] for call in calls))
+        count = sum(call.count for call in calls)
+        yield replace(calls[0], where=f"{where} {what}".rstrip(), count=count)
 
 
-def _depth(where: str) -> str:
-    from .fold import template
-
-    return template(where.partition(" ")[0])
+def _places(plan: Plan) -> Known:
+    """All that may stand first in a collective's `where`."""
+    modules = (edge.module for edge in plan.edges)
+    tensors = (tensor.fqn for tensor in plan.tensors)
+    return Known({*modules, *tensors, *map(_unit_name, plan.units)})
 
 
 def _within(plan: Plan) -> Iterator[Collective]:
@@ -106,19 +105,30 @@ def _within(plan: Plan) -> Iterator[Collective]:
 
 
 def _edges(plan: Plan) -> Iterator[Collective]:
+    made: dict[tuple[object, ...], tuple[Collective, ...]] = {}
     for edge in plan.edges:
-        for move in moves(edge, plan.mesh):
-            size = _larger(edge, plan)
-            for pass_, kind in move.calls():
-                yield Collective(
-                    kind=kind,
-                    axis=move.axis,
-                    where=f"{edge.module} {edge.port}",
-                    pass_=pass_,
-                    bytes=None if size is None else size * DTYPE_BYTES[plan.precision.compute],
-                    count=plan.passes,
-                    stage=_stage(plan, edge.module),
-                )
+        if edge.src == edge.dst:
+            continue
+        alike = (edge.names, edge.shape, edge.src, edge.dst)
+        if alike not in made:
+            made[alike] = tuple(_moved(edge, plan))
+        where, stage = f"{edge.module} {edge.port}", _stage(plan, edge.module)
+        yield from (replace(call, where=where, stage=stage) for call in made[alike])
+
+
+def _moved(edge: Edge, plan: Plan) -> Iterator[Collective]:
+    """The calls of an edge like this one, wherever it is."""
+    size = _larger(edge, plan)
+    for move in moves(edge, plan.mesh):
+        for pass_, kind in move.calls():
+            yield Collective(
+                kind=kind,
+                axis=move.axis,
+                where="",
+                pass_=pass_,
+                bytes=None if size is None else size * DTYPE_BYTES[plan.precision.compute],
+                count=plan.passes,
+            )
 
 
 def _stage(plan: Plan, module: str) -> int | None:
@@ -182,7 +192,7 @@ def _loss(plan: Plan) -> Iterator[Collective]:
 
 def _unit(plan: Plan, unit: Unit) -> Iterator[Collective]:
     """Gather before the forward (and again before the backward when freed), sum after the backward."""
-    where = "+".join(unit.modules) or "model"
+    where = _unit_name(unit)
     stage = plan.stage_of[unit.tensors[0]].index if plan.stages else None
     groups: dict[tuple[str, ...], list[Tensor]] = {}
     for fqn in unit.tensors:
@@ -191,6 +201,10 @@ def _unit(plan: Plan, unit: Unit) -> Iterator[Collective]:
         yield from (replace(call, stage=stage) for call in _over_tensor_axes(plan, tensor))
     for stored, tensors in groups.items():
         yield from (replace(call, stage=stage) for call in _over_data_axes(plan, unit, stored, tensors, where))
+
+
+def _unit_name(unit: Unit) -> str:
+    return "+".join(unit.modules) or "model"
 
 
 def _over_tensor_axes(plan: Plan, tensor: Tensor) -> Iterator[Collective]:
