@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar, final
 
@@ -32,7 +32,18 @@ class AllGatherAttention(Strategy):
         yield from found
         if not found:
             yield from balanced(self, self.balance, context)
+            yield from _some_stay(self, context)
 
     def apply(self, plan: Plan) -> Plan:
         """Keys and values whole inside their modules."""
         return rewritten(plan, (uncut(edge, self.axis) for each in looking(plan, self.axis) for edge in each.whole))
+
+
+def _some_stay(strategy: AllGatherAttention, context: Context) -> Iterator[Diagnostic]:
+    """A module that gives a part of the sequence also takes a part, which its queries are."""
+    for each in looking(context.plan, strategy.axis):
+        if each.output is not None and not each.others:
+            message = f"`{each.module}` looks over the whole sequence in every input, and none of them may stay cut"
+            note = f"its output is cut over `{strategy.axis}`; a card can say `k.seq` and `v.seq` are whole, not `seq`"
+            yield context.finding("strategy-axis", message, key="axis", notes=(note,))
+            return

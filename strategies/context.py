@@ -33,7 +33,7 @@ class Looks:
     @property
     def edges(self) -> tuple[Edge, ...]:
         """All of them."""
-        return (*self.whole, *self.others, *((self.output,) if self.output is not None else ()))
+        return (*self.others, *self.whole, *((self.output,) if self.output is not None else ()))
 
 
 def sequence_dim(edge: Edge) -> int | None:

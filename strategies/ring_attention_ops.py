@@ -111,14 +111,18 @@ class RingAttend:
         mask, scale = given.pop("attention_masks", None), given.pop("scale", None)
         refuse(given, mask)
         seq = q.size(2) * self.ring.size
-        tokens = [tokens_of(rank, self.ring.size, seq, self.balance, q.device) for rank in range(self.ring.size)]
+        mine = self.tokens(self.ring.rank, seq, q.device)
         scale = 1 / math.sqrt(q.size(-1)) if scale is None else scale
 
         def mask_of(owner: int, rows: slice, columns: slice) -> torch.Tensor:
-            return part_of_mask(mask.mask_mod, q.size(0), tokens[self.ring.rank][rows], tokens[owner][columns])
+            return part_of_mask(mask.mask_mod, q.size(0), mine[rows], self.tokens(owner, seq, q.device)[columns])
 
         out: torch.Tensor = _Ring.apply(q, k, v, self.ring, mask_of, scale)  # type: ignore[assignment]
         return out.transpose(1, 2)
+
+    def tokens(self, rank: int, seq: int, device: torch.device) -> torch.Tensor:
+        """Where the tokens of one rank stand in the whole sequence."""
+        return tokens_of(rank, self.ring.size, seq, self.balance, device)
 
 
 def refuse(others: dict[str, Any], mask: Any) -> None:
