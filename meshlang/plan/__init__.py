@@ -1,0 +1,1 @@
+"""Spec and model -> Plan: resolution, derivation, laws, and the plan as data."""

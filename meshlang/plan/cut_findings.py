@@ -263,18 +263,18 @@ def out_of_order(edges: Sequence[Edge], dim: int, resolved: Resolved) -> Diagnos
     """A cut would have to change under another cut that stays; all edges have the same two cuts of the same name."""
     edge = edges[0]
     name = edge.names[dim][0]
-    around = resolved.model.scopes.get(edge.module, "")
-    rules = [resolved.rules.decide(fqn, name).rule for fqn in (edge.module, around)]
-    main, *others = dict.fromkeys(rule for rule in rules if rule is not None)
+    cuts = (edge.src.dims[dim], edge.dst.dims[dim])
+    rules = [r for r in resolved.spec.rules if r.name == name and tuple(axis.value for axis in r.axes) in cuts]
+    main, *others = sorted(rules, key=own_last, reverse=True) or [None]
     ports = list({(template(each.module), each.port): each for each in edges}.values())
-    long, short = sorted((edge.src.dims[dim], edge.dst.dims[dim]), key=len, reverse=True)
+    long, short = sorted(cuts, key=len, reverse=True)
     return Diagnostic(
         code="out-of-order",
         message=f"`{name}` cannot go between {_cut(long)} and {_cut(short)}: only the innermost axis comes or goes",
-        label=Label(span=main.span, text=said(main)),
-        labels=tuple(Label(span=rule.span, text=said(rule)) for rule in others),
+        label=Label(span=main.span if main else resolved.spec.mesh_span, text=said(main) if main else ""),
+        labels=tuple(Label(span=rule.span, text=said(rule)) for rule in others if rule is not None),
         notes=tuple(port(each) for each in ports[:MOST_PORTS]),
-        help=_inner_last([main, *others], short),
+        help=_inner_last(rules, short),
     )
 
 
@@ -308,3 +308,18 @@ def rule_at(edge: Edge, resolved: Resolved) -> PlaceRule | None:
             if rule is not None:
                 return rule
     return None
+
+
+def flow_missing(edge: Edge, scope: str, axis: str, resolved: Resolved) -> Diagnostic:
+    """A card does not say where a result goes on, and it may not be where it seems."""
+    boundary = resolved.model.by_module[edge.module]
+    module, around = template(edge.module), template(scope)
+    return Diagnostic(
+        code="card-flow",
+        message=f"nothing says where the output of `{module}` goes on inside `{around}`",
+        label=Label(span=boundary.span),
+        notes=(
+            f"its gradient would be taken for a sum over `{axis}`, as that of the input of `{around}` is",
+            f'if it leaves with it: "{module} output" = "{around} output" in [flow]',
+        ),
+    )

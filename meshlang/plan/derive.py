@@ -210,7 +210,7 @@ def _tensor(values: _Values, entry: TensorEntry, over: tuple[str, ...]) -> Tenso
         fqn=entry.fqn,
         kind=entry.kind,
         dims=tuple(_dim(resolved, entry.fqn, factors) for factors in entry.dims),
-        stored=over if entry.kind == "parameter" and not excepted else (),
+        stored=over if entry.kind == "parameter" and entry.dims and not excepted else (),
         grad=tuple(axis for axis in resolved.mesh.names if axis in grads),
         tied=entry.tied,
     )

@@ -19,7 +19,7 @@ def verify(plan: Plan, resolved: Resolved, bag: Bag) -> None:
     One layer of each kind is looked at; all of them only to say where a law does not hold.
     """
     broken, short = Bag(), _one_of_each(plan, resolved)
-    laws = (no_unfinished_sum, one_move_an_edge, inner_cuts_move, needed_whole, weights_agree, store_is_free)
+    laws = (no_unfinished_sum, one_move_an_edge, inner_cuts_move, needed_whole, handed_on, weights_agree, store_is_free)
     for law in laws:
         law(short, resolved.folded, broken)
     for law in laws if len(broken) else ():
@@ -97,6 +97,19 @@ def needed_whole(plan: Plan, resolved: Resolved, bag: Bag) -> None:
                         modules.append(edge.module)
     for (name, axis, _), (rule, modules) in found.items():
         bag.add(cut_findings.needs_whole(str(name), str(axis), rule, modules, resolved))
+
+
+def handed_on(plan: Plan, resolved: Resolved, bag: Bag) -> None:
+    """A value that goes on among modules which take sums of gradients is their own input, or a card forgot a flow.
+
+    A result that may be the output of the module around is not the module's input, though it has
+    the same dims: without a flow, its gradient would be laid out as the input's.
+    """
+    for edge in plan.edges:
+        scope = resolved.model.scopes.get(edge.module, "")
+        live = [axis for axis in edge.dst.grad if plan.mesh.size(axis) > 1]
+        if edge.port == "output" and live and scope and (edge.module, "output") not in resolved.model.flow:
+            bag.add(cut_findings.flow_missing(edge, scope, live[0], resolved))
 
 
 def weights_agree(plan: Plan, resolved: Resolved, bag: Bag) -> None:

@@ -1,0 +1,1 @@
+"""Plans, meshes and differences as people read them."""

@@ -1,0 +1,1 @@
+"""torchtitan is imported here and nowhere else: launch, trainer, device, attention."""
