@@ -61,7 +61,14 @@ class Boundary:
                 x = _move_in_band(x, self.tensor, step, self.where)
             else:
                 x = self._move_out_of_band(x, mesh, step)
-        return x
+        return self._watched(x)
+
+    def _watched(self, x: torch.Tensor) -> torch.Tensor:
+        """`x`, whose gradient must come as the plan says, also where nothing moves."""
+        if not isinstance(x, DTensor) or not x.requires_grad:
+            return x
+        watched: torch.Tensor = _Watch.apply(x, self.grad_dst, self.where)
+        return watched
 
     def _move_out_of_band(self, x: torch.Tensor, mesh: DeviceMesh, step: Move) -> torch.Tensor:
         if not isinstance(x, DTensor):
@@ -130,6 +137,19 @@ def _check(grad: torch.Tensor, wanted: Placements, where: str) -> DTensor:
     if not alike(tuple(grad.placements), wanted):
         raise LoweringError([f"the gradient of {where} comes as {grad.placements}, in the plan as {wanted}"])
     return grad
+
+
+class _Watch(torch.autograd.Function):
+    """Nothing, but that the gradient is checked."""
+
+    @staticmethod
+    def forward(ctx, x, grads, where):
+        ctx.grads, ctx.where = grads, where
+        return x.detach()
+
+    @staticmethod
+    def backward(ctx, grad):  # pyright: ignore[reportIncompatibleMethodOverride]
+        return _check(grad, ctx.grads, ctx.where), None, None
 
 
 class _Redistribute(torch.autograd.Function):

@@ -18,7 +18,6 @@ CARDS = Cards(extra={name: MODELS / name / "card.toml" for name in ("llama", "ll
 #: Modules in which the sequence is gathered under sequence parallelism, by the card's name.
 GATHERED = {
     "llama": "{tok_embeddings,lm_head,layers.*.{attention,feed_forward}}",
-    "llama3": "{tok_embeddings,lm_head,layers.*.{attention,feed_forward}}",
     "decoder": "{tokens,places,head,layers.*.{attention,feed_forward}}",
 }
 
@@ -31,6 +30,8 @@ class Case:
         mesh: axis -> size, outermost first; "dp" and "copies" carry the batch.
         store: axes over which parameters are stored in parts.
         sequence: whether tp also cuts the sequence between modules.
+        extra: more of the table `store`.
+        at: exceptions.
     """
 
     mesh: dict[str, int]
@@ -39,6 +40,7 @@ class Case:
     batch: int = 8
     seq: int = 64
     extra: dict[str, str] = field(default_factory=dict)
+    at: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
 CASES = {
@@ -98,7 +100,7 @@ def _gathered(edge: Edge) -> Edge:
 
 def spec(case: Case, model: str, dtype: str, **precision: str) -> str:
     """The case as a spec."""
-    card = "decoder" if "#" in model else model.partition("/")[0]
+    card = "decoder" if "decoder" in model else "llama"
     data = [axis for axis in ("copies", "dp") if axis in case.mesh]
     weights = '"tp"' if "tp" in case.mesh else '"whole"'
     place = dict.fromkeys(("heads", "kv_heads", "mlp", "vocab"), weights)
@@ -114,6 +116,7 @@ def spec(case: Case, model: str, dtype: str, **precision: str) -> str:
         "place": place | ({"seq": _words(sequence)} if sequence else {}),
         f'within."{GATHERED[card]}"': {"seq": '"cp"' if outer else '"whole"'} if case.sequence else {},
         "store": ({"over": _words(case.store)} if case.store else {}) | case.extra,
+        **{f'at."{pattern}"': table for pattern, table in case.at.items()},
     }
     return f'meshlang = 1\nmodel = "{model}"\n' + "".join(_table(*each) for each in tables.items() if each[1])
 

@@ -2,7 +2,9 @@
 
 import os
 import time
+from dataclasses import replace
 from itertools import permutations
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
@@ -14,8 +16,13 @@ from torch.distributed.tensor.placement_types import Partial, Placement, Replica
 from meshlang.lowering.layout import Move
 from meshlang.lowering.move import move_local, redistribute_local
 from meshlang.mesh import Mesh, MeshAxis
+from meshlang.plan.ir import Plan
+from meshlang.testing import titan
 from meshlang.testing.collectives import axis_groups, count_collectives
 from meshlang.testing.exact import local_part, seeded_tensor
+
+if TYPE_CHECKING:
+    from torchtitan.trainer import Trainer
 
 
 def total(value: int) -> list[int]:
@@ -172,3 +179,24 @@ def seeded_parts() -> float:
         assert isinstance(part, DTensor)
         worst = max(worst, float((local_part(full, part) - part.to_local()).abs().max()))
     return worst
+
+
+# Recipes
+
+
+def tied() -> "Trainer.Config":
+    """torchtitan's llama3 debug model with embedding and head one tensor."""
+    from meshlang_models.llama3.config_registry import debugmodel
+
+    config = debugmodel()
+    assert config.model_spec is not None
+    config.model_spec.model.enable_weight_tying = True  # pyright: ignore[reportAttributeAccessIssue]
+    return config
+
+
+def other_degrees(recipe: str, plan: Plan) -> None:
+    """Build the recipe's model under the plan on a mesh of one data axis."""
+    config = titan.laid_out(titan.config_of(recipe, plan), plan)
+    degrees = {"tensor_parallel_degree": 1, "data_parallel_shard_degree": plan.ranks}
+    config = replace(config, parallelism=replace(config.parallelism, **degrees))
+    titan.build(config, plan, titan.parallel_dims_of(config, plan))

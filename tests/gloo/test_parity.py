@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from conftest import References
 from meshes import CASES, CONTEXT_CASES, plan_of
+from references import References
 
 from meshlang.plan.ir import Plan
 from meshlang.testing.parity import Report, differences

@@ -1,0 +1,121 @@
+"""What plan and model say of each other: every name has its match, or is named in an error."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from meshlang.lowering.dtensor import sayable
+from meshlang.lowering.errors import LoweringError
+from meshlang.lowering.fit import fit
+from meshlang.plan.ir import Plan, Precision
+
+
+@pytest.fixture
+def model(plan: Plan) -> nn.Module:
+    """Modules of the plan's names that hold its tensors and take its arguments; they compute nothing."""
+    root = Takes()
+    for edge in plan.edges:
+        _module(root, edge.module)
+    for tensor in plan.tensors:
+        holder, _, name = tensor.fqn.rpartition(".")
+        empty = torch.empty(tensor.shape, device="meta")
+        if tensor.kind == "buffer":
+            _module(root, holder).register_buffer(name, empty)
+        else:
+            _module(root, holder).register_parameter(name, nn.Parameter(empty))
+    return root
+
+
+class Takes(nn.Module):
+    """Takes every argument that a Llama's modules take."""
+
+    def forward(
+        self, tokens: object, input: object, x: object, x_BLD: object, q_BLNH: object, k_BLNH: object, v_BLNH: object
+    ) -> None:
+        """Nothing."""
+
+
+def _module(root: nn.Module, fqn: str) -> nn.Module:
+    for name in fqn.split(".") if fqn else []:
+        if not hasattr(root, name):
+            root.add_module(name, Takes())
+        root = root.get_submodule(name)
+    return root
+
+
+def problems(plan: Plan, model: nn.Module) -> tuple[str, ...]:
+    """What does not fit."""
+    with pytest.raises(LoweringError) as caught:
+        fit(plan, model)
+    return caught.value.problems
+
+
+def test_plan_fits_its_model(plan: Plan, model: nn.Module) -> None:
+    """The model that a card describes fits every plan of the card."""
+    fit(plan, model)
+
+
+def test_planned_tensor_must_be_there(plan: Plan, model: nn.Module) -> None:
+    """A tensor that only the plan knows is named, with the nearest that the model has."""
+    head = model.get_submodule("lm_head")
+    del head.weight
+    head.register_parameter("weigth", nn.Parameter(torch.empty(264, 128, device="meta")))
+    found = problems(plan, model)
+    assert "tensor lm_head.weight of the plan is not in the model; did you mean lm_head.weigth?" in found
+    assert "tensor lm_head.weigth of the model is not in the plan; did you mean lm_head.weight?" in found
+
+
+def test_shapes_must_be_the_same(plan: Plan, model: nn.Module) -> None:
+    """A parameter of another shape is named, with both shapes."""
+    model.get_submodule("norm").register_parameter("weight", nn.Parameter(torch.empty(64, device="meta")))
+    assert problems(plan, model) == ("tensor norm.weight has shape (64,), in the plan (128,)",)
+
+
+def test_argument_must_be_taken(plan: Plan, model: nn.Module) -> None:
+    """A boundary value that the module's forward does not take is named; torchtitan would ignore it."""
+    edges = tuple(
+        replace(edge, port="input.y") if edge.module == "norm" and edge.port == "input.x" else edge
+        for edge in plan.edges
+    )
+    (problem,) = problems(replace(plan, edges=edges), model)
+    assert problem.startswith("norm takes no argument y: tokens, input, x")
+
+
+def test_module_of_an_edge_must_be_there(plan: Plan, model: nn.Module) -> None:
+    """A boundary of a module that the model lacks is named."""
+    edge = replace(plan.edges[-1], module="lm_heads")
+    found = problems(replace(plan, edges=(*plan.edges, edge)), model)
+    assert found == ("module lm_heads of the plan is not in the model",)
+
+
+def test_every_parameter_is_in_a_unit(plan: Plan, model: nn.Module) -> None:
+    """A parameter that no unit gathers is named."""
+    last = plan.units[-1]
+    units = (*plan.units[:-1], replace(last, tensors=last.tensors[1:]))
+    assert problems(replace(plan, units=units), model) == (f"parameter {last.tensors[0]} is in no unit",)
+
+
+def test_everything_is_told_at_once(plan: Plan, model: nn.Module) -> None:
+    """All misfits come in one error."""
+    del model.get_submodule("norm").weight
+    del model.get_submodule("lm_head").weight
+    assert len(problems(plan, model)) == 2
+
+
+def test_dtensor_has_no_word_for_uneven_parts(plan: Plan) -> None:
+    """A cut that leaves unequal parts is refused, with the tensor's name."""
+    head = plan.by_fqn["lm_head.weight"]
+    uneven = replace(head, dims=(replace(head.dims[0], size=263, units=263), head.dims[1]))
+    tensors = tuple(uneven if tensor is head else tensor for tensor in plan.tensors)
+    with pytest.raises(LoweringError, match=r"tensor lm_head.weight: a cut is not even"):
+        sayable(replace(plan, tensors=tensors))
+
+
+def test_mixed_precision_needs_data_axes(plan: Plan) -> None:
+    """Without FSDP nothing casts weights, so two element types are refused."""
+    mixed = Precision(state="float32", compute="bfloat16")
+    alone = replace(plan, precision=mixed, roles=tuple((axis, "tensor") for axis, _ in plan.roles))
+    with pytest.raises(LoweringError, match="computing in bfloat16 needs FSDP"):
+        sayable(alone)
