@@ -213,7 +213,7 @@ def _over_tensor_axes(plan: Plan, tensor: Tensor) -> Iterator[Collective]:
     size = numel(tensor.compute_shape(plan.mesh, origin)) * DTYPE_BYTES[plan.precision.compute]
     for axis in tensor.grad:
         if plan.mesh.size(axis) > 1 and plan.role(axis) == "tensor":
-            yield replace(_gradient("all_reduce", axis, f"{tensor.fqn} gradient", size, plan), count=plan.passes)
+            yield _gradient("all_reduce", axis, f"{tensor.fqn} gradient", size, plan)
 
 
 def _over_data_axes(

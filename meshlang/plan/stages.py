@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 from ..diagnostics import Bag, Diagnostic, Label
@@ -132,3 +133,19 @@ def stages_at(plan: Plan, rank: int) -> tuple[Stage, ...]:
     here = plan.mesh.coordinate(rank)
     axes = plan.axes_of("pipeline")
     return tuple(stage for stage in plan.stages if all(here[axis] == stage.coordinate for axis in axes))
+
+
+#: torch's schedules that compute the gradients of inputs first, and those of weights later.
+_LATE_WEIGHTS = ("InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV")
+
+
+def splits_backward(plan: Plan) -> bool:
+    """Whether the gradients of weights are computed apart from, and after, those of inputs."""
+    if plan.pipeline is None:
+        return False
+    return plan.pipeline.ops in _LATE_WEIGHTS or any("W" in action for row in plan.pipeline.order for action in row)
+
+
+def turns_back(plan: Plan) -> bool:
+    """Whether two neighbouring stages lie on one rank, as at the tip of a V."""
+    return any(a.coordinate == b.coordinate for a, b in pairwise(plan.stages))

@@ -26,6 +26,7 @@ from ..plan.ir import Plan
 from ..plan.launchable import parts
 from .batch import meshes
 from .masks import masked, untyped
+from .pipeline import contiguous_ends, part_of
 from .seams import set_sharding_config, whole_vocabulary
 from .sharding import holder, sharding_configs
 
@@ -47,19 +48,21 @@ class PlanParallelize:
         ac_config: Any,
         dump_folder: str,
     ) -> nn.Module:
-        """The model, placed; on the meta device or with the same values on every rank.
+        """The model, or the part of it that is one stage, placed; on the meta device or with the same values on every rank.
 
         Raises:
             LoweringError: the plan and the model, or the plan and the run, do not fit.
         """
         same_degrees(self.plan, parallel_dims, parallelism)
-        fit(self.plan, model)
-        place(self.plan, model, parallel_dims)
+        plan = part_of(self.plan, model)
+        fit(plan, model)
+        place(plan, model, parallel_dims)
         if ac_config is not None:
             ac_config.build(dump_folder=dump_folder).apply(model)
         if compile_config.enable and "model" in compile_config.components:
             apply_compile(model, compile_config=compile_config, parallel_dims=parallel_dims)
-        store(self.plan, model, parallel_dims, training)
+        store(plan, model, parallel_dims, training)
+        contiguous_ends(self.plan, plan, model)
         return model
 
 

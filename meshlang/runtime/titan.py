@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from torchtitan.components.loss import BaseLoss
@@ -14,6 +14,7 @@ from ..plan.ir import Plan
 from ..plan.launchable import cuts_sequence, parts
 from .batch import balance
 from .parallel import degrees, parallelize_fn
+from .pipeline import pipelined
 from .trainer import with_trainer
 
 
@@ -35,7 +36,7 @@ def apply(config: Trainer.Config, plan: Plan) -> Trainer.Config:
         training=training(config.training, plan),
         loss=loss(config.loss, plan),
     )
-    return with_trainer(config, plan)
+    return with_trainer(pipelined(config, plan), plan)
 
 
 def parallelism(config: ParallelismConfig, plan: Plan) -> ParallelismConfig:
@@ -95,7 +96,9 @@ def local_batch(plan: Plan) -> int:
 
 def loss(config: BaseLoss.Config, plan: Plan) -> BaseLoss.Config:
     """The loss told the whole vocabulary's size, which it cannot see in a part of the logits."""
-    names = {field.name for field in fields(config)}
-    if plan.loss is None or "global_vocab_size" not in names or config.global_vocab_size is not None:  # type: ignore[attr-defined]
+    if plan.loss is None or not hasattr(config, "global_vocab_size"):
         return config
-    return replace(config, global_vocab_size=plan.loss.shape[plan.loss.vocab])  # type: ignore[call-arg]
+    changed: Any = config
+    if changed.global_vocab_size is not None:
+        return config
+    return replace(changed, global_vocab_size=plan.loss.shape[plan.loss.vocab])

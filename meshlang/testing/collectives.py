@@ -58,6 +58,9 @@ class Issues:
 
 Groups = Mapping[tuple[int, ...], str]
 
+PassOf = Callable[[str, Mapping[str, Any]], Pass]
+"""(operator, arguments by name) -> the pass that a call belongs to."""
+
 
 def axis_groups(mesh: Mesh, rank: int) -> Groups:
     """Ranks of each group that holds `rank` -> the axes that span it, "+" between several.
@@ -80,17 +83,20 @@ def _span(mesh: Mesh, rank: int, axes: Sequence[str]) -> tuple[int, ...]:
 
 
 @contextmanager
-def count_collectives(groups: Groups, model: torch.nn.Module | None = None) -> Iterator[Issues]:
+def count_collectives(
+    groups: Groups, model: torch.nn.Module | None = None, pass_of: PassOf | None = None
+) -> Iterator[Issues]:
     """Record every collective issued inside, except those of one rank with itself.
 
     Args:
         groups: names of groups by their ranks; see `axis_groups`.
         model: where given, each call is recorded with the module that was running.
+        pass_of: tells the pass of a call by its operator and arguments; without it, autograd does.
     """
     issues = Issues()
     tracker = _ModuleNames(model) if model is not None else None
     try:
-        with _Recorder(issues, groups, tracker or (lambda: "")):
+        with _Recorder(issues, groups, tracker or (lambda: ""), pass_of or current_pass):
             yield issues
     finally:
         if tracker is not None:
@@ -122,8 +128,9 @@ class _ModuleNames:
 
 
 class _Recorder(TorchDispatchMode):
-    def __init__(self, issues: Issues, groups: Groups, module: Callable[[], str]) -> None:
+    def __init__(self, issues: Issues, groups: Groups, module: Callable[[], str], pass_of: PassOf) -> None:
         super().__init__()
+        self._pass_of = pass_of
         self._issues = issues
         self._groups = groups
         self._module = module
@@ -153,7 +160,7 @@ class _Recorder(TorchDispatchMode):
                 Issued(
                     kind=kind,
                     axis=axis,
-                    pass_=_current_pass(),
+                    pass_=self._pass_of(name, values),
                     bytes=tensor.numel() * tensor.element_size() * factor,
                     dtype=str(tensor.dtype).removeprefix("torch."),
                     module=self._module(),
@@ -161,7 +168,8 @@ class _Recorder(TorchDispatchMode):
             )
 
 
-def _current_pass() -> Pass:
+def current_pass(name: str, values: Mapping[str, Any]) -> Pass:
+    """The backward while autograd runs, the forward otherwise."""
     return "backward" if torch._C._current_graph_task_id() != -1 else "forward"
 
 

@@ -18,6 +18,7 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 
 from ..plan.ir import Plan
+from ..plan.stages import stages_at
 from .collectives import Counts, axis_groups, count_collectives
 from .exact import keep_float64, plain_name
 
@@ -55,17 +56,20 @@ class Report:
         return max(self.loss, *self.gradients.values())
 
 
-def planned(plan: Plan) -> Counts:
-    """The plan's collectives as `count_collectives` counts them."""
+def planned(plan: Plan, rank: int = 0) -> Counts:
+    """The plan's collectives on one rank, as `count_collectives` counts them."""
     found: Counts = Counter()
+    mine = {stage.index for stage in stages_at(plan, rank)}
     for call in plan.collectives:
+        if call.stage is not None and call.stage not in mine:
+            continue
         found[call.kind, call.axis, call.pass_, call.bytes or 0] += call.count
     return found
 
 
-def differences(plan: Plan, counts: Counts) -> list[str]:
+def differences(plan: Plan, counts: Counts, rank: int = 0) -> list[str]:
     """Collectives that were planned and not issued, or issued and not planned."""
-    want = planned(plan)
+    want = planned(plan, rank)
     return [
         f"{kind} over {axis} in the {pass_}, {size} bytes: {counts[key]} issued, {want[key]} planned"
         for key in sorted(want.keys() | counts.keys())

@@ -106,7 +106,7 @@ def forward_backward(
     from torchtitan.distributed.utils import get_spmd_context
 
     loss_function = config.loss.build()
-    inputs, labels, extra = _inputs(config, model, batch, parallel_dims)
+    inputs, labels, extra = model_inputs(config, model, batch, parallel_dims)
     with _context(get_spmd_context, parallel_dims, typecheck):
         logits = model(inputs, **extra)
         loss, _ = loss_function(logits, labels, torch.tensor(float(tokens), dtype=torch.float64))
@@ -123,7 +123,7 @@ def _context(
     return get_spmd_context(parallel_dims=parallel_dims, spmd_typechecking=typecheck)()
 
 
-def _inputs(
+def model_inputs(
     config: Trainer.Config, model: nn.Module, batch: Batch, parallel_dims: ParallelDims | None
 ) -> tuple[torch.Tensor, torch.Tensor, dict[str, Any]]:
     """Tokens, labels and the other arguments, as the Trainer's own post-processing makes them."""

@@ -1,0 +1,145 @@
+"""One training step through torchtitan's pipeline under a plan, held against the same step on one rank."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from ..plan.ir import Pass, Plan
+from ..plan.stages import stages_at
+from .collectives import axis_groups, count_collectives, current_pass
+from .exact import seeded_init
+from .parity import Batch, Report, errors, gradients_of, make_batch, precision, relative_error, share, whole_loss
+
+
+@dataclass
+class Passes:
+    """Tells the passes apart where autograd does not: gradients are sent, and summed, outside of it."""
+
+    gradients: dict[int, torch.Tensor] = field(default_factory=dict)
+    reducing: bool = False
+
+    def __call__(self, name: str, values: Mapping[str, Any]) -> Pass:
+        """The pass that a collective belongs to."""
+        if self.reducing or (name == "send" and id(values["tensors"][0]) in self.gradients):
+            return "backward"
+        return current_pass(name, values)
+
+    def watch(self, stage: Any) -> None:
+        """Follow what a stage of torch's pipeline sends back, and when it sums gradients."""
+        send, reduce_ = stage.get_bwd_send_ops, stage.perform_reduce_grad
+
+        def sending(*args: Any) -> Any:
+            ops = send(*args)
+            self.gradients.update({id(op.tensor): op.tensor for op in ops})
+            return ops
+
+        def reducing(*args: Any) -> None:
+            self.reducing = True
+            reduce_(*args)
+            self.reducing = False
+
+        stage.get_bwd_send_ops, stage.perform_reduce_grad = sending, reducing
+
+
+def rank_pipeline_step(recipe: str, plan: Plan, path: str, options: dict[str, Any]) -> Report:
+    """The second step of a fresh pipeline: the first also exchanges the shapes of what is sent."""
+    from . import titan
+
+    rank = dist.get_rank()
+    with precision(plan):
+        config = titan.laid_out(titan.config_of(recipe, plan), plan)
+        parallel_dims = titan.parallel_dims_of(config, plan)
+        schedule, parts = build(config, parallel_dims)
+        batch = make_batch(plan, titan.vocabulary(config))
+        mine = share(batch, plan, rank)
+        passes = Passes()
+        for stage in stages_of(schedule):
+            passes.watch(stage)
+        step(config, schedule, parts, mine, batch.labels.numel(), parallel_dims)
+        for part in parts:
+            part.zero_grad()
+        with count_collectives(axis_groups(plan.mesh, rank), pass_of=passes) as issued:
+            loss = step(config, schedule, parts, mine, batch.labels.numel(), parallel_dims)
+        misplaced = tuple(wrong for part in parts for wrong in titan.misplaced(part, plan, rank))
+    reference = torch.load(path)
+    found = {name: grad for part in parts for name, grad in gradients_of(part).items()}
+    held = {stage.index for stage in stages_at(plan, rank)}
+    wanted = {name: grad for name, grad in reference["gradients"].items() if plan.stage_of[name].index in held}
+    return Report(
+        loss=relative_error(whole_loss(plan, loss), reference["loss"]),
+        gradients=errors(found, wanted),
+        misplaced=misplaced,
+        counts=issued.counts(),
+    )
+
+
+def stages_of(schedule: Any) -> list[Any]:
+    """torch's stages of this rank, of a schedule with one of them or with several."""
+    return schedule._stages if hasattr(schedule, "_stages") else [schedule._stage]
+
+
+def build(config: Any, parallel_dims: Any) -> tuple[Any, list[nn.Module]]:
+    """torchtitan's schedule, and the parts of the model on this rank with seeded weights."""
+    from torchtitan.config import TORCH_DTYPE_MAP
+    from torchtitan.distributed.utils import set_spmd_backend
+    from torchtitan.tools.utils import set_default_dtype
+
+    set_spmd_backend("spmd_types")
+    spec = config.model_spec
+    spec.model.update_from_config(config=config)
+    with torch.device("meta"), set_default_dtype(TORCH_DTYPE_MAP[config.training.dtype]):
+        model = spec.model.build()
+    schedule, parts, _, _ = spec.pipelining_fn(
+        model,
+        parallel_dims=parallel_dims,
+        training=config.training,
+        parallelism=config.parallelism,
+        compile_config=config.compile,
+        ac_config=config.activation_checkpoint,
+        dump_folder=config.dump_folder,
+        device=torch.device("cpu"),
+        model_config=spec.model,
+        parallelize_fn=spec.parallelize_fn,
+        loss_fn=config.loss.build(),
+    )
+    for part in parts:
+        part.to_empty(device="cpu")
+        with torch.no_grad():
+            part.init_weights(buffer_device=None)
+        seeded_init(part)
+    return schedule, parts
+
+
+def step(
+    config: Any, schedule: Any, parts: list[nn.Module], batch: Batch, tokens: int, parallel_dims: Any
+) -> torch.Tensor:
+    """This rank's share of the loss after a step, as torchtitan's Trainer makes it; 0 without the last stage."""
+    from torchtitan.distributed.utils import get_spmd_context
+
+    from . import titan
+
+    count = batch.tokens.shape[0] // config.parallelism.pipeline_parallel_microbatch_size
+    slices = zip(*(getattr(batch, name).chunk(count) for name in ("tokens", "positions", "labels")), strict=True)
+    made = [
+        titan.model_inputs(config, parts[0], Batch(tokens=tokens_, positions=positions, labels=labels), parallel_dims)
+        for tokens_, positions, labels in slices
+    ]
+    stages = stages_of(schedule)
+    first, last = any(stage.is_first for stage in stages), any(stage.is_last for stage in stages)
+    losses: list[torch.Tensor] = []
+    with get_spmd_context(parallel_dims=parallel_dims, spmd_typechecking=False)():
+        schedule.step(
+            arg_mbs=[(inputs,) for inputs, _, _ in made] if first else None,
+            kwarg_mbs=[extra for _, _, extra in made],
+            target_mbs=[labels for _, labels, _ in made] if last else None,
+            losses=losses if last else None,
+            loss_kwargs={"global_valid_tokens": torch.tensor(float(tokens), dtype=torch.float64)},
+            return_outputs=False,
+        )
+    return torch.stack(losses).sum() if last else torch.zeros((), dtype=torch.float64)
