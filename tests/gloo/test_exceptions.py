@@ -7,7 +7,7 @@ from meshes import CASES, MODELS, plan_of
 from references import References
 
 from meshlang.plan.ir import Plan
-from meshlang.testing.parity import Report, differences
+from meshlang.testing.parity import Report, differences, planned
 from meshlang.testing.ranks import RankError, RankPool
 
 RECIPE = "meshlang_models.llama.config_registry:tiny"
@@ -55,6 +55,16 @@ def test_mixed_precision_has_the_planned_bytes(dtype: str, ranks: RankPool, refe
     plan = plan_of(CASES["fsdp 2, tp 2, sequence"], "llama/tiny", "float32", compute=dtype)
     for report in reports_of(plan, ranks, references):
         assert differences(plan, report.counts) == []
+
+
+@pytest.mark.parametrize("policy", ["FullAC", "SelectiveAC"])
+def test_recomputed_layers_change_no_value(policy: str, ranks: RankPool, references: References) -> None:
+    """Activation checkpointing repeats collectives of the forward in the backward, and changes no gradient."""
+    plan = plan_of(CASES["fsdp 2, tp 2, sequence"], "llama/tiny", "float64")
+    path = references.path("meshlang.testing.parity:rank_titan_reference", plan, RECIPE)
+    for report in ranks.run("rank_functions:checkpointed_step", RECIPE, plan, path, policy, ranks=4):
+        assert report.worst <= 1e-12
+        assert planned(plan) <= report.counts
 
 
 def unsummed(plan: Plan) -> Plan:
