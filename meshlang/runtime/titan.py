@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from torchtitan.components.loss import BaseLoss
 from torchtitan.config import ParallelismConfig, TrainingConfig
 from torchtitan.trainer import Trainer
 
+from ..compiler import Request, compile
 from ..lowering.errors import LoweringError
 from ..plan.ir import Plan
 from ..plan.launchable import cuts_sequence, parts
@@ -18,15 +21,20 @@ from .pipeline import pipelined
 from .trainer import with_trainer
 
 
-def apply(config: Trainer.Config, plan: Plan) -> Trainer.Config:
+def apply(config: Trainer.Config, spec: Plan | str | Path) -> Trainer.Config:
     """The config with the plan in it: degrees, sizes, element types and the parallelize function.
 
     What the plan does not speak of stays as it is. The given config is left alone, but for
     what it shares with the new one. torchtitan's own checks of the config run again.
 
+    Args:
+        spec: a plan, or the path of a spec, which is compiled for the ranks of this run.
+
     Raises:
+        SpecError: the spec has findings.
         LoweringError: the config has no model, or the batch does not divide over the ranks.
     """
+    plan = spec if isinstance(spec, Plan) else plan_for(spec)
     if config.model_spec is None:
         raise LoweringError(["the recipe has no model spec"])
     config = replace(
@@ -37,6 +45,12 @@ def apply(config: Trainer.Config, plan: Plan) -> Trainer.Config:
         loss=loss(config.loss, plan),
     )
     return with_trainer(pipelined(config, plan), plan)
+
+
+def plan_for(path: str | Path) -> Plan:
+    """The plan of a spec for as many ranks as this run has, where it runs under torchrun."""
+    world = os.environ.get("WORLD_SIZE")
+    return compile(Request.of(path, ranks=int(world) if world is not None else None, launch=True))
 
 
 def parallelism(config: ParallelismConfig, plan: Plan) -> ParallelismConfig:
