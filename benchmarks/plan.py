@@ -3,15 +3,20 @@
     python benchmarks/plan.py [--runs 7]
 
 Three tables: checking each example, planning the largest model for more and more ranks, and the
-slowest imports of one check. A goal that is missed gives exit code 1.
+slowest imports of one check. Modules are compiled to bytecode before, as an install leaves them.
+`cpu` is the processor's time, which a busy machine lengthens less than the clock's; goals are held
+against its median. A goal that is missed gives exit code 1.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -31,37 +36,49 @@ GROWTH_GOAL = 1.1
 
 @dataclass(frozen=True, kw_only=True)
 class Timing:
-    """Seconds of some runs of one command."""
+    """Seconds of some runs of one command, by the clock and of the processor."""
 
     name: str
     seconds: tuple[float, ...]
+    cpu: tuple[float, ...]
 
     @property
-    def median(self) -> float:
-        """The middle one."""
-        return statistics.median(self.seconds)
+    def spent(self) -> float:
+        """Median of the processor."""
+        return statistics.median(self.cpu)
 
     def row(self) -> str:
-        """Name, least, median and most, in seconds."""
-        return f"  {self.name:<40} {min(self.seconds):8.3f} {self.median:8.3f} {max(self.seconds):8.3f}"
+        """Name; least, median and most by the clock; median of the processor."""
+        by_clock = f"{min(self.seconds):8.3f} {statistics.median(self.seconds):8.3f} {max(self.seconds):8.3f}"
+        return f"  {self.name:<40} {by_clock} {self.spent:8.3f}"
 
 
-def run(arguments: Sequence[str]) -> float:
-    """Seconds that one process of the command line takes; its output is read and dropped."""
-    start = time.perf_counter()
+def run(arguments: Sequence[str]) -> tuple[float, float]:
+    """(seconds by the clock, of the processor) of one process; its output is read and dropped."""
+    start, before = time.perf_counter(), _spent()
     subprocess.run([*MESHLANG, *arguments], check=True, stdout=subprocess.PIPE)
-    return time.perf_counter() - start
+    return time.perf_counter() - start, _spent() - before
+
+
+def _spent() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def timed(commands: dict[str, Sequence[str]], runs: int) -> tuple[Timing, ...]:
     """All commands in turn, `runs` times over: what disturbs the machine disturbs all of them alike."""
-    found: dict[str, list[float]] = {name: [] for name in commands}
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
     for arguments in commands.values():
         run(arguments)
     for _ in range(runs):
         for name, arguments in commands.items():
             found[name].append(run(arguments))
-    return tuple(Timing(name=name, seconds=tuple(seconds)) for name, seconds in found.items())
+    return tuple(Timing(name=name, seconds=seconds, cpu=cpu) for name, (seconds, cpu) in _columns(found))
+
+
+def _columns(found: dict[str, list[tuple[float, float]]]) -> Iterator[tuple[str, tuple[tuple[float, ...], ...]]]:
+    for name, pairs in found.items():
+        yield name, tuple(zip(*pairs, strict=True))
 
 
 def checks() -> dict[str, Sequence[str]]:
@@ -92,13 +109,13 @@ def imports(most: int) -> Iterator[str]:
 def missed(checked: Sequence[Timing], planned: Sequence[Timing]) -> Iterator[str]:
     """A line for each goal that is missed."""
     for timing in checked:
-        if timing.median > CHECK_GOAL:
-            yield f"{timing.name}: {timing.median:.3f} s, and {CHECK_GOAL} s is the goal"
+        if timing.spent > CHECK_GOAL:
+            yield f"{timing.name}: {timing.spent:.3f} s of the processor, and {CHECK_GOAL} s is the goal"
     _, usual, largest = planned
-    if usual.median > PLAN_GOAL:
-        yield f"{usual.name}: {usual.median:.3f} s, and {PLAN_GOAL} s is the goal"
-    if largest.median > GROWTH_GOAL * usual.median:
-        yield f"{largest.name}: {largest.median / usual.median:.2f} times {usual.name}, and {GROWTH_GOAL} is the goal"
+    if usual.spent > PLAN_GOAL:
+        yield f"{usual.name}: {usual.spent:.3f} s of the processor, and {PLAN_GOAL} s is the goal"
+    if largest.spent > GROWTH_GOAL * usual.spent:
+        yield f"{largest.name}: {largest.spent / usual.spent:.2f} times {usual.name}, and {GROWTH_GOAL} is the goal"
 
 
 def main() -> int:
@@ -106,7 +123,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--runs", type=int, default=7, help="runs of each command")
     runs = parser.parse_args().runs
-    header = f"  {'seconds of a whole process':<40} {'min':>8} {'median':>8} {'max':>8}"
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        os.environ["PYTHONPYCACHEPREFIX"] = folder
+        return report(runs)
+
+
+def report(runs: int) -> int:
+    """The tables."""
+    header = f"  {'seconds of a whole process':<40} {'min':>8} {'median':>8} {'max':>8} {'cpu':>8}"
     checked = timed(checks(), runs)
     print(f"checking, {runs} runs\n{header}", *(each.row() for each in checked), sep="\n")
     planned = timed(plans(), runs)
