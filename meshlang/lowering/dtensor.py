@@ -1,4 +1,4 @@
-"""A plan on any `nn.Module`: parameters as DTensors, redistributes at module boundaries, FSDP.
+"""A plan on any `nn.Module`: strategies' own computation, parameters as DTensors, redistributes at boundaries, FSDP.
 
 The module knows nothing of it. It is called on each rank with that rank's part of the inputs,
 as plain tensors; its loss and gradients are those of one process. Nothing communicates that
@@ -38,6 +38,7 @@ def lower(plan: Plan, model: nn.Module, mesh: DeviceMesh) -> nn.Module:
     """
     fit(plan, model)
     sayable(plan)
+    install(plan, model, lambda axis: mesh[axis] if plan.mesh.size(axis) > 1 else None)
     install(plan, model, lambda axis: mesh[axis] if plan.mesh.size(axis) > 1 else None)
     distribute(plan, model, mesh)
     for fqn, module in model.named_modules():

@@ -12,39 +12,6 @@ from meshlang.lowering.fit import fit
 from meshlang.plan.ir import Plan, Precision
 
 
-@pytest.fixture
-def model(plan: Plan) -> nn.Module:
-    """Modules of the plan's names that hold its tensors and take its arguments; they compute nothing."""
-    root = Takes()
-    for edge in plan.edges:
-        _module(root, edge.module)
-    for tensor in plan.tensors:
-        holder, _, name = tensor.fqn.rpartition(".")
-        empty = torch.empty(tensor.shape, device="meta")
-        if tensor.kind == "buffer":
-            _module(root, holder).register_buffer(name, empty)
-        else:
-            _module(root, holder).register_parameter(name, nn.Parameter(empty))
-    return root
-
-
-class Takes(nn.Module):
-    """Takes every argument that a Llama's modules take."""
-
-    def forward(
-        self, tokens: object, input: object, x: object, x_BLD: object, q_BLNH: object, k_BLNH: object, v_BLNH: object
-    ) -> None:
-        """Nothing."""
-
-
-def _module(root: nn.Module, fqn: str) -> nn.Module:
-    for name in fqn.split(".") if fqn else []:
-        if not hasattr(root, name):
-            root.add_module(name, Takes())
-        root = root.get_submodule(name)
-    return root
-
-
 def problems(plan: Plan, model: nn.Module) -> tuple[str, ...]:
     """What does not fit."""
     with pytest.raises(LoweringError) as caught:
