@@ -32,11 +32,11 @@ def _one_of_each(plan: Plan, resolved: Resolved) -> Plan:
 
     def new_edge(edge: Edge) -> bool:
         first = plan.by_port.get((stands_in(edge.module, edge.module), edge.port), edge)
-        return first is edge or replace(first, module=edge.module) != edge
+        return first is edge or vars(first) | {"module": edge.module} != vars(edge)
 
     def new_tensor(tensor: Tensor) -> bool:
         first = plan.by_fqn.get(stands_in(tensor.fqn, tensor.fqn), tensor)
-        return first is tensor or replace(first, fqn=tensor.fqn) != tensor
+        return first is tensor or vars(first) | {"fqn": tensor.fqn} != vars(tensor)
 
     edges = tuple(edge for edge in plan.edges if new_edge(edge))
     return replace(plan, edges=edges, tensors=tuple(tensor for tensor in plan.tensors if new_tensor(tensor)))
