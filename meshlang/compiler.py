@@ -165,6 +165,8 @@ def find_model(spec: Spec, request: Request, bag: Bag) -> Model | None:
     if source is None:
         bag.add(_unknown_model(spec, request.cards, f"there is no card file `{name}`", flavor))
         return None
+    if mark == "/":  # an installed card is known by its name, wherever it is installed
+        source = replace(source, name=f"card:{name}")
     known = flavors(source, Bag())
     if known and flavor not in known:
         bag.add(_unknown_flavor(spec, name, mark, flavor, known))
@@ -221,7 +223,7 @@ def check(request: Request) -> tuple[Diagnostic, ...]:
     A fix is offered only when it was tried: with it the finding is gone, and no other has come.
     """
     found, step = _findings(request)
-    told, left = [], MOST_TRIED
+    told, left = [], MOST_TRIED if len(found) <= MOST_TRIED else 0
     for each in found:
         fixes = each.help if sum(len(help_.edits) for help_ in each.help) <= left else ()
         left -= sum(len(help_.edits) for help_ in fixes)

@@ -15,6 +15,9 @@ from .words import listed, rename
 if TYPE_CHECKING:
     from .resolve import Resolved
 
+#: Axes of a mesh whose order one help spells out.
+MOST_AXES = 12
+
 
 def unknown_axis(word: Written[str], names: Sequence[str]) -> Diagnostic:
     """A rule speaks of an axis that the mesh lacks."""
@@ -48,20 +51,33 @@ def no_stages(span: Span, names: Sequence[str]) -> Diagnostic:
 
 def unordered_axis(entry: AxisEntry, spec: Spec) -> Diagnostic:
     """A custom axis that no `[topology] order` puts in its place."""
-    names = [each.name for each in spec.mesh]
-    order = f"order = [{_quoted(sorted(names, key=_usual))}]"
-    end = len(spec.source.text)
-    table = Edit(span=spec.source.span(end, end), text=f"\n[topology]\n{order}\n")
     return Diagnostic(
         code="unordered-axis",
         message=f"`{entry.name}` is none of the known axes, and no `[topology] order` says where it lies",
         label=Label(span=entry.key),
         notes=(f"known axes, outermost first: {', '.join(KNOWN_AXES)}",),
-        help=(
-            *rename(entry.key, near(entry.name, KNOWN_AXES)),
-            Help(text=f"`[topology] {order}` puts it outermost", edits=(table,)),
-        ),
+        help=_ordered(entry, spec) if len(spec.mesh) <= MOST_AXES else (),
     )
+
+
+def _ordered(entry: AxisEntry, spec: Spec) -> tuple[Help, ...]:
+    """Offer the known axis that was meant, or an order with this one outermost."""
+    names = sorted((each.name for each in spec.mesh), key=_usual)
+    order = f"order = [{_quoted(names)}]"
+    end = len(spec.source.text)
+    table = Edit(span=spec.source.span(end, end), text=f"\n[topology]\n{order}\n")
+    return (
+        *rename(entry.key, meant_axis(entry, spec)),
+        Help(text=f"`[topology] {order}` puts it outermost", edits=(table,)),
+    )
+
+
+def meant_axis(entry: AxisEntry, spec: Spec) -> str | None:
+    """The known axis that an unknown one was most likely meant to be: first of those that the spec speaks of."""
+    names = {each.name for each in spec.mesh}
+    words = [axis for rule in spec.rules for axis in rule.axes] + list(spec.store.over if spec.store else ())
+    spoken = {word.value for word in words} - names
+    return near(entry.name, spoken & set(KNOWN_AXES)) or near(entry.name, set(KNOWN_AXES) - names)
 
 
 def _usual(name: str) -> int:

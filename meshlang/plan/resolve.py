@@ -13,8 +13,8 @@ from functools import cached_property
 from ..card.model import Factors, Model
 from ..diagnostics import Bag
 from ..language.pattern import Pattern
-from ..language.spec import LEVELS, PlaceRule, PluginTable, Spec, Written
-from ..mesh import Mesh
+from ..language.spec import LEVELS, AxisEntry, PlaceRule, PluginTable, Spec, Written
+from ..mesh import KNOWN_AXES, Mesh
 from ..source import Span
 from . import cut_findings, findings, mesh_findings
 from .alike import Alike, folded
@@ -192,8 +192,9 @@ def _check_axes(spec: Spec, bag: Bag) -> None:
         Written(value=axis, span=word.key, key=word.key) for check in spec.checks for axis, word in check.expect.items()
     ]
     strategies = [_strategy_axis(table, axis) for table in spec.strategies for axis in strategy_axes(table.plugin)]
+    meant = {mesh_findings.meant_axis(entry, spec) for entry in spec.mesh if _unknown(entry, spec)}
     for word in [*words, *strategies]:
-        if word.value not in names:
+        if word.value not in names and word.value not in meant:  # a misspelt axis is told once, at [mesh]
             bag.add(mesh_findings.unknown_axis(word, names))
     taken: dict[str, Written[str]] = {}
     for word in strategies:
@@ -201,6 +202,10 @@ def _check_axes(spec: Spec, bag: Bag) -> None:
             bag.add(mesh_findings.two_strategies(taken[word.value], word))
     if spec.pipeline is not None and "pp" not in names:
         bag.add(mesh_findings.no_stages(spec.pipeline.span, names))
+
+
+def _unknown(entry: AxisEntry, spec: Spec) -> bool:
+    return spec.topology.order is None and entry.name not in KNOWN_AXES
 
 
 def _strategy_axis(table: PluginTable, axis: str) -> Written[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..plan.diff import block
-from ..plan.ir import Edge, Plan, Tensor
+from ..plan.ir import Edge, Origin, Plan, Tensor
 from ..plan.promises import said
 from .tables import shape_text, table
 
@@ -35,7 +35,7 @@ def _tensor(plan: Plan, tensor: Tensor, fqn: str) -> list[str]:
     rows = []
     for index, dim in enumerate(tensor.dims):
         over = " x ".join(f"{axis} {plan.mesh.size(axis)}" for axis in dim.axes) or "whole"
-        rows.append([str(index), dim.text, str(dim.size), over, f"{dim.origin.by} at {dim.origin}"])
+        rows.append([str(index), dim.text, str(dim.size), over, decided_by(dim.origin)])
     lines += table(["dim", "names", "size", "cut over", "decided by"], rows)
     placed = ", ".join(f"{axis} {said(tensor, axis)}" for axis in plan.mesh.names)
     lines.append(f"  placements: {placed}")
@@ -48,6 +48,11 @@ def _tensor(plan: Plan, tensor: Tensor, fqn: str) -> list[str]:
     if tensor.grad:
         lines.append(f"  gradient: a sum over {', '.join(tensor.grad)}")
     return [*lines, "", *_parts(plan, tensor)]
+
+
+def decided_by(origin: Origin) -> str:
+    """`[place] at run.toml:12`; a card and a strategy are known by their names."""
+    return str(origin) if origin.by == "card" else f"[{origin.by}] at {origin}"
 
 
 def _parts(plan: Plan, tensor: Tensor) -> list[str]:
