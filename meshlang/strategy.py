@@ -102,12 +102,16 @@ class Schedule(ABC):
     #: How stages lie on `pp` ranks: "loop" puts stage s on s % pp; "v" goes to the last rank and back.
     placement: ClassVar[Literal["loop", "v"]] = "loop"
 
-    def stages_per_rank(self, plan: Plan) -> int:
-        """How many stages a rank holds, on the mesh of this plan."""
+    def stages_per_rank(self, context: Context) -> int:
+        """How many stages a rank holds."""
         return 1
 
-    def actions(self) -> tuple[tuple[str, ...], ...]:
-        """For each coordinate of the pipeline axis its actions in order, where the spec says them; else nothing."""
+    def order(self, context: Context) -> tuple[tuple[str, ...], ...]:
+        """For each rank along the pipeline axis its actions in order, as `meshlang.pipeline.orders` writes them.
+
+        Without it, the plan cannot show the order, nor say how often weights are gathered that
+        are freed after each forward.
+        """
         return ()
 
     @abstractmethod

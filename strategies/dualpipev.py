@@ -14,10 +14,7 @@ from .torch_schedule import TorchSchedule, at_least, exactly, keeps_weights
 @final
 @dataclass(frozen=True, kw_only=True)
 class DualPipeV(TorchSchedule):
-    """Rank r has the stages r and 2 pp - 1 - r (the "cut in half" of DualPipe, DeepSeek-AI 2024).
-
-    Planned and checked; pipelines are not yet lowered.
-    """
+    """Rank r has the stages r and 2 pp - 1 - r (the "cut in half" of DualPipe, DeepSeek-AI 2024)."""
 
     ops: ClassVar[str | None] = "DualPipeV"
     placement: ClassVar[Literal["loop", "v"]] = "v"

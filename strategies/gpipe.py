@@ -6,21 +6,24 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, final
 
+from meshlang.pipeline.orders import Order, gpipe
 from meshlang.strategy import Context, Diagnostic
 
-from .torch_schedule import TorchSchedule, exactly
+from .torch_schedule import TorchSchedule, exactly, numbers_of
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class GPipe(TorchSchedule):
-    """One stage a rank; each rank holds the activations of all microbatches (Huang et al. 2019).
-
-    Planned and checked; pipelines are not yet lowered.
-    """
+    """One stage a rank; each rank holds the activations of all microbatches (Huang et al. 2019)."""
 
     ops: ClassVar[str | None] = "GPipe"
 
     def laws(self, context: Context) -> Iterable[Diagnostic]:
         """One stage a rank."""
         return exactly(self, context, 1)
+
+    def order(self, context: Context) -> Order:
+        """As torch runs it."""
+        ranks, _, microbatches = numbers_of(self, context)
+        return gpipe(ranks, microbatches)

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, final
 
+from meshlang.pipeline.orders import Order, interleaved
 from meshlang.strategy import Context, Diagnostic
 
-from .torch_schedule import TorchSchedule, rounds
+from .torch_schedule import TorchSchedule, numbers_of, rounds
 
 
 @final
@@ -17,7 +18,7 @@ class Interleaved1F1B(TorchSchedule):
     """Stages loop over the ranks, 2 on each unless the spec says otherwise (Narayanan et al. 2021).
 
     torch asks less than the paper: microbatches need not be a multiple of `pp`, only of the
-    number of rounds. Planned and checked; pipelines are not yet lowered.
+    number of rounds.
     """
 
     ops: ClassVar[str | None] = "Interleaved1F1B"
@@ -26,3 +27,7 @@ class Interleaved1F1B(TorchSchedule):
     def laws(self, context: Context) -> Iterable[Diagnostic]:
         """Rounds of equal length."""
         return rounds(self, context)
+
+    def order(self, context: Context) -> Order:
+        """As torch runs it."""
+        return interleaved(*numbers_of(self, context))

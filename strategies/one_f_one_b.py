@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, final
 
+from meshlang.pipeline.orders import Order, one_f_one_b
 from meshlang.strategy import Context, Diagnostic
 
-from .torch_schedule import TorchSchedule, at_least, exactly
+from .torch_schedule import TorchSchedule, at_least, exactly, numbers_of
 
 
 @final
@@ -16,7 +17,7 @@ from .torch_schedule import TorchSchedule, at_least, exactly
 class OneFOneB(TorchSchedule):
     """One stage a rank; a rank holds the activations of at most as many microbatches as there are stages.
 
-    Of PipeDream-Flush (Narayanan et al. 2021). Planned and checked; pipelines are not yet lowered.
+    Of PipeDream-Flush (Narayanan et al. 2021).
     """
 
     ops: ClassVar[str | None] = "1F1B"
@@ -24,3 +25,8 @@ class OneFOneB(TorchSchedule):
     def laws(self, context: Context) -> Iterator[Diagnostic]:
         """One stage a rank, and a microbatch for each stage."""
         yield from list(exactly(self, context, 1)) or at_least(self, context)
+
+    def order(self, context: Context) -> Order:
+        """As torch runs it."""
+        ranks, _, microbatches = numbers_of(self, context)
+        return one_f_one_b(ranks, microbatches)

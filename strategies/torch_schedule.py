@@ -1,8 +1,7 @@
 """What torch's pipeline schedules share: their keys, and the laws that each of them holds to.
 
 The laws are those of the schedules in torch 2.14, and of torchtitan, which gives each microbatch
-the same number of sequences. They are told before anything starts; pipelines themselves are
-planned and not yet lowered, so `launch` refuses an axis `pp` of more than one rank.
+the same number of sequences. They are told before anything starts.
 """
 
 from __future__ import annotations
@@ -52,13 +51,19 @@ class TorchSchedule(Schedule):
     def laws(self, context: Context) -> Iterable[Diagnostic]:
         """What this schedule asks for beyond what all do; the numbers are positive."""
 
-    def stages_per_rank(self, plan: Plan) -> int:
+    def stages_per_rank(self, context: Context) -> int:
         """As `chunks` says, or else `split`."""
+        plan = context.plan
         if self.chunks is not None:
             return self.chunks
         if self.split is not None and self.split != BALANCE:
             return _count(self.split) // plan.mesh.size(PIPELINE_AXIS)
         return self.usual_chunks
+
+
+def numbers_of(schedule: TorchSchedule, context: Context) -> tuple[int, int, int]:
+    """(ranks along the axis, stages a rank, microbatches)."""
+    return context.plan.mesh.size(PIPELINE_AXIS), schedule.stages_per_rank(context), schedule.microbatches
 
 
 def _positive(schedule: TorchSchedule, context: Context) -> Iterator[Diagnostic]:
@@ -107,7 +112,7 @@ def _equal_microbatches(schedule: TorchSchedule, context: Context) -> Iterator[D
 
 def exactly(schedule: TorchSchedule, context: Context, wanted: int) -> Iterator[Diagnostic]:
     """The schedule places `wanted` stages on each rank."""
-    found = schedule.stages_per_rank(context.plan)
+    found = schedule.stages_per_rank(context)
     if found != wanted:
         key = "chunks" if schedule.chunks is not None else "split"
         message = f"`{_name(context)}` places {wanted} of the stages on each rank, and here are {found}"
@@ -116,7 +121,7 @@ def exactly(schedule: TorchSchedule, context: Context, wanted: int) -> Iterator[
 
 def at_least(schedule: TorchSchedule, context: Context) -> Iterator[Diagnostic]:
     """The schedule needs as many microbatches as there are stages."""
-    ranks, each = context.plan.mesh.size(PIPELINE_AXIS), schedule.stages_per_rank(context.plan)
+    ranks, each = context.plan.mesh.size(PIPELINE_AXIS), schedule.stages_per_rank(context)
     stages = ranks * each
     if schedule.microbatches < stages:
         made = f"`{PIPELINE_AXIS}` = {ranks}" + (f", {each} on each rank" if each > 1 else "")

@@ -14,10 +14,7 @@ from .torch_schedule import TorchSchedule, exactly, keeps_weights
 @final
 @dataclass(frozen=True, kw_only=True)
 class ZBV(TorchSchedule):
-    """Rank r has the stages r and 2 pp - 1 - r: the first rank also has the last stage (Qi et al. 2023, section 6).
-
-    Planned and checked; pipelines are not yet lowered.
-    """
+    """Rank r has the stages r and 2 pp - 1 - r: the first rank also has the last stage (Qi et al. 2023, section 6)."""
 
     ops: ClassVar[str | None] = "ZBVZeroBubble"
     placement: ClassVar[Literal["loop", "v"]] = "v"

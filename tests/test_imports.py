@@ -18,9 +18,9 @@ ROOT = Path(__file__).parents[1]
 ROWS: tuple[tuple[str, ...], ...] = (
     ("source", "diagnostics", "mesh", "placement", "near", "registry", "excerpt", "render", "plan.fold"),
     ("language",),
-    ("card",),
+    ("card", "pipeline"),
     ("plan",),
-    ("strategy", "pipeline"),
+    ("strategy",),
     ("", "compiler", "report", "plan.stages"),
     ("lowering",),
     ("runtime",),

@@ -6,13 +6,13 @@ states and their gradients sent from stage to stage, and what strategies put int
 because their modules communicate inside.
 
 Under a pipeline each stage makes its own calls. A boundary and the loss make theirs for every
-microbatch. Gradients of all microbatches are added up where they are, so parameters are gathered
-and gradients summed over the batch once a step, as torch's pipeline stages do with FSDP.
+microbatch. Gradients of all microbatches are added up where they are and summed over the batch
+once a step, as torch's pipeline stages do with FSDP; `gathers` says how often weights come.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -21,6 +21,7 @@ from ..mesh import Mesh
 from ..placement import Layout
 from .derive import local_numel
 from .fold import Known
+from .gathers import gathers
 from .ir import Collective, Edge, Kind, Pass, Plan, Stage, StateBytes, Tensor, Unit, numel
 
 
@@ -77,7 +78,8 @@ def _folded(plan: Plan) -> Iterator[Collective]:
     """Equal calls of different layers as one entry."""
     known = _places(plan)
     groups: dict[tuple[object, ...], list[Collective]] = {}
-    units = (call for unit in plan.units for call in _unit(plan, unit))
+    gathered = _gathered(plan)
+    units = (call for unit in plan.units for call in _unit(plan, unit, gathered))
     for call in (*_within(plan), *_edges(plan), *_loss(plan), *_sends(plan), *units):
         place, _, what = call.where.partition(" ")
         key = (call.kind, call.axis, known.template(place), what, call.pass_, call.bytes, call.stage)
@@ -190,7 +192,27 @@ def _loss(plan: Plan) -> Iterator[Collective]:
             )
 
 
-def _unit(plan: Plan, unit: Unit) -> Iterator[Collective]:
+#: torch's schedules of one stage a rank, which gather weights no earlier than they need them.
+_ONE_STAGE = ("GPipe", "1F1B")
+
+#: (stage, freed after each forward) -> gathers in or before forwards, and in backwards.
+Gathered = Mapping[tuple[int | None, bool], tuple[int, int]]
+
+
+def _gathered(plan: Plan) -> Gathered:
+    """How often the weights of each stage are gathered in one step of the schedule."""
+    if not plan.stages or plan.pipeline is None or not plan.pipeline.order:
+        indexes = [stage.index for stage in plan.stages] or [None]
+        return {(index, free): (1, int(free)) for index in indexes for free in (True, False)}
+    ahead = plan.pipeline.ops not in _ONE_STAGE
+    found = {}
+    for row in plan.pipeline.order:
+        for free in (True, False):
+            found.update({(stage, free): calls for stage, calls in gathers(row, free=free, ahead=ahead).items()})
+    return found
+
+
+def _unit(plan: Plan, unit: Unit, gathered: Gathered) -> Iterator[Collective]:
     """Gather before the forward (and again before the backward when freed), sum after the backward."""
     where = _unit_name(unit)
     stage = plan.stage_of[unit.tensors[0]].index if plan.stages else None
@@ -200,7 +222,8 @@ def _unit(plan: Plan, unit: Unit) -> Iterator[Collective]:
         groups.setdefault(tensor.stored, []).append(tensor)
         yield from (replace(call, stage=stage) for call in _over_tensor_axes(plan, tensor))
     for stored, tensors in groups.items():
-        yield from (replace(call, stage=stage) for call in _over_data_axes(plan, unit, stored, tensors, where))
+        calls = gathered[stage, unit.after_forward == "free"]
+        yield from (replace(call, stage=stage) for call in _over_data_axes(plan, calls, stored, tensors, where))
 
 
 def _unit_name(unit: Unit) -> str:
@@ -217,7 +240,7 @@ def _over_tensor_axes(plan: Plan, tensor: Tensor) -> Iterator[Collective]:
 
 
 def _over_data_axes(
-    plan: Plan, unit: Unit, stored: tuple[str, ...], tensors: list[Tensor], where: str
+    plan: Plan, calls: tuple[int, int], stored: tuple[str, ...], tensors: list[Tensor], where: str
 ) -> Iterator[Collective]:
     parts = plan.mesh.product(stored)
     padded = sum(_padded(plan, tensor, parts) for tensor in tensors)
@@ -225,15 +248,17 @@ def _over_data_axes(
     if parts > 1:
         gathered = padded * DTYPE_BYTES[plan.precision.compute]
         name = _joined(plan, stored)
-        passes: tuple[Pass, ...] = ("forward", "backward") if unit.after_forward == "free" else ("forward",)
-        for pass_ in passes:
+        passes: tuple[tuple[Pass, int], ...] = (("forward", calls[0]), ("backward", calls[1]))
+        for pass_, count in passes:
+            if count == 0:
+                continue
             yield Collective(
                 kind="all_gather",
                 axis=name,
                 where=f"{where} weights",
                 pass_=pass_,
                 bytes=gathered,
-                count=plan.sizes.accumulation,
+                count=count * plan.sizes.accumulation,
             )
         yield _gradient("reduce_scatter", name, f"{where} gradients", padded * wide, plan)
     summed = {axis for tensor in tensors for axis in tensor.grad if axis not in stored}

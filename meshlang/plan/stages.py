@@ -8,12 +8,14 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 from ..diagnostics import Bag, Diagnostic, Label
+from ..pipeline.actions import flat
+from ..pipeline.orders import Order
+from ..strategy import Context, Schedule
 from .balance import balanced
 from .ir import Edge, Plan, Stage, Tensor, Unit
 from .split import BALANCE, Parts, read_split
 
 if TYPE_CHECKING:
-    from ..strategy import Schedule
     from .resolve import Resolved
 
 
@@ -26,23 +28,16 @@ def staged(plan: Plan, resolved: Resolved, bag: Bag) -> Plan:
     if pipeline is None or plan.pipeline is None:
         return plan
     schedule: Schedule = pipeline.schedule.plugin
-    axes = plan.axes_of("pipeline")
-    ranks = plan.mesh.product(axes)
-    parts = _parts(resolved, ranks * schedule.stages_per_rank(plan), bag)
-    stages = tuple(
-        Stage(index=index, modules=modules, coordinate=coordinate(index, ranks, schedule.placement))
-        for index, modules in enumerate(parts)
-    )
-    use = replace(
-        plan.pipeline,
-        chunks=schedule.stages_per_rank(plan),
-        ops=schedule.ops,
-        order=schedule.actions(),
-    )
-    plan = replace(plan, pipeline=use)
-    if ranks == 1 or not stages:
+    context = Context(plan=plan, table=pipeline.schedule)
+    ranks = plan.mesh.product(plan.axes_of("pipeline"))
+    chunks, order = schedule.stages_per_rank(context), schedule.order(context)
+    parts = _parts(resolved, ranks * chunks, bag)
+    plan = replace(plan, pipeline=replace(plan.pipeline, chunks=chunks, ops=schedule.ops, order=order))
+    if ranks == 1 or not parts:
         return plan
-    plan = replace(plan, stages=stages)
+    places = _places(order) or [coordinate(index, ranks, schedule.placement) for index in range(len(parts))]
+    stages = zip(parts, places, strict=True)
+    plan = replace(plan, stages=tuple(Stage(index=i, modules=m, coordinate=c) for i, (m, c) in enumerate(stages)))
     plan = replace(plan, units=tuple(_units(plan)))
     for finding in _tied(plan, resolved):
         bag.add(finding)
@@ -53,6 +48,12 @@ def coordinate(index: int, ranks: int, placement: Literal["loop", "v"]) -> int:
     """Where on the pipeline axis a stage lies."""
     there, place = divmod(index, ranks)
     return ranks - 1 - place if placement == "v" and there % 2 else place
+
+
+def _places(order: Order) -> list[int]:
+    """For each stage the rank whose actions name it."""
+    found = {action.stage: rank for rank, row in enumerate(order) for action in flat(row)}
+    return [found[stage] for stage in sorted(found)]
 
 
 def _parts(resolved: Resolved, count: int, bag: Bag) -> Parts:
