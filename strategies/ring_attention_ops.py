@@ -7,8 +7,9 @@ heads for each key head, H numbers a head.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from inspect import signature
 from typing import Any
 
@@ -26,8 +27,10 @@ from .context import Looks, looking
 #: Queries and keys that are computed on at once: scores take B * N * TILE * TILE elements.
 TILE = 1024
 
-#: (owner of the keys, first query, first key, queries, keys) -> booleans (B or 1, 1, queries, keys).
+#: (owner of the keys, which of the queries, which of its keys) -> booleans (B, 1, queries, keys).
 MaskOf = Callable[[int, slice, slice], torch.Tensor]
+
+Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 def install(plan: Plan, use: StrategyUse, model: nn.Module, mesh: DeviceMesh | None) -> None:
@@ -178,14 +181,9 @@ def stream(
     block = pack(k, v)
     for step in range(ring.size):
         passing = ring.pass_on([block] if step < ring.size - 1 else [])
-        keys, values = unpack(block, k, v)
-        owner = (ring.rank - step) % ring.size
-        for rows, columns in tiles(q.size(2), keys.size(2)):
-            mask = mask_of(owner, rows, columns)
-            if mask.any():
-                part, part_lse = attend(q[:, :, rows], keys[:, :, columns], values[:, :, columns], mask, scale)
-                merge(out[:, :, rows], lse[:, :, rows], part, part_lse)
+        merge(tiles(q, *unpack(block, k, v), partial(mask_of, (ring.rank - step) % ring.size), scale), out, lse)
         block = next(iter(passing.wait()), block)
+        del passing  # holds what was sent
     return out.to(q.dtype), lse
 
 
@@ -199,7 +197,7 @@ def stream_back(
     ring: Ring,
     mask_of: MaskOf,
     scale: float,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+) -> Tensors:
     """Gradients of q, k and v.
 
     Keys and values pass by as in the forward. The sum of their gradients travels with them, one
@@ -214,26 +212,17 @@ def stream_back(
         last = step == ring.size - 1
         going = [] if travelling is None else [travelling]
         passing = ring.pass_on(going if last else [*going, block])
-        keys, values = unpack(block, k, v)
         sums = torch.zeros(block.shape, dtype=wide, device=q.device)
-        dk, dv = unpack(sums, k, v)
-        owner = (ring.rank - step) % ring.size
-        for rows, columns in tiles(q.size(2), keys.size(2)):
-            mask = mask_of(owner, rows, columns)
-            if mask.any():
-                tile = Tile(q=q[:, :, rows], k=keys[:, :, columns], v=values[:, :, columns], mask=mask, scale=scale)
-                found = tile.backward(grad[:, :, rows], lse[:, :, rows], delta[:, :, rows])
-                for total, term in zip((dq[:, :, rows], dk[:, :, columns], dv[:, :, columns]), found, strict=True):
-                    total += term
+        parts = tiles(q, *unpack(block, k, v), partial(mask_of, (ring.rank - step) % ring.size), scale)
+        add_terms(parts, (grad, lse, delta), (dq, *unpack(sums, k, v)))
+        del parts
         got = passing.wait()
         if going:
             sums += got[0]
         if not last:
             block = got[-1]
-        if step == 0:
-            own = sums
-        else:
-            travelling = sums
+        own, travelling = (sums, None) if step == 0 else (own, sums)
+        del passing, going, got  # hold what was sent
     assert own is not None
     if travelling is not None:
         own += ring.pass_on([travelling]).wait()[0]
@@ -252,20 +241,51 @@ def unpack(block: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch
     return keys.view(k.shape), values.view(v.shape)
 
 
-def tiles(queries: int, keys: int) -> Iterator[tuple[slice, slice]]:
-    """Parts of at most TILE queries and TILE keys that together are all pairs."""
-    for row in range(0, queries, TILE):
-        for column in range(0, keys, TILE):
-            yield slice(row, min(queries, row + TILE)), slice(column, min(keys, column + TILE))
+def tiles(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask_of: Callable[[slice, slice], torch.Tensor], scale: float
+) -> Iterator[Tile]:
+    """Parts of at most TILE queries and TILE keys, but those in which no query sees a key."""
+    for row in range(0, q.size(2), TILE):
+        for column in range(0, k.size(2), TILE):
+            rows, columns = slice(row, min(q.size(2), row + TILE)), slice(column, min(k.size(2), column + TILE))
+            mask = mask_of(rows, columns)
+            if mask.any():
+                yield Tile(
+                    rows=rows,
+                    columns=columns,
+                    q=q[:, :, rows],
+                    k=k[:, :, columns],
+                    v=v[:, :, columns],
+                    mask=mask,
+                    scale=scale,
+                )
 
 
-def merge(out: torch.Tensor, lse: torch.Tensor, part: torch.Tensor, part_lse: torch.Tensor) -> None:
+def merge(parts: Iterable[Tile], out: torch.Tensor, lse: torch.Tensor) -> None:
     """Add the attention to further keys, in place: both sides are softmaxes over their own keys."""
-    total = torch.logaddexp(lse, part_lse)
-    shift = finite(total)
-    out *= torch.exp(lse - shift).unsqueeze(-1)
-    out += part * torch.exp(part_lse - shift).unsqueeze(-1)
-    lse.copy_(total)
+    for tile in parts:
+        part, part_lse = tile.attend()
+        rows_out, rows_lse = out[:, :, tile.rows], lse[:, :, tile.rows]
+        total = torch.logaddexp(rows_lse, part_lse)
+        shift = finite(total)
+        rows_out *= torch.exp(rows_lse - shift).unsqueeze(-1)
+        rows_out += part * torch.exp(part_lse - shift).unsqueeze(-1)
+        rows_lse.copy_(total)
+
+
+def add_terms(parts: Iterable[Tile], of_queries: Tensors, sums: Tensors) -> None:
+    """Add each tile's terms to the gradients.
+
+    Args:
+        of_queries: the output's gradient, the log-sum-exp, and `delta` of `Tile.backward`.
+        sums: the gradients of q, k and v, changed in place.
+    """
+    dq, dk, dv = sums
+    for tile in parts:
+        terms = tile.backward(*(x[:, :, tile.rows] for x in of_queries))
+        places = (dq[:, :, tile.rows], dk[:, :, tile.columns], dv[:, :, tile.columns])
+        for place, term in zip(places, terms, strict=True):
+            place += term
 
 
 def finite(lse: torch.Tensor) -> torch.Tensor:
@@ -273,22 +293,15 @@ def finite(lse: torch.Tensor) -> torch.Tensor:
     return torch.where(lse == -math.inf, 0.0, lse)
 
 
-def attend(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor, scale: float
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Output (B, N, T, H) and log-sum-exp (B, N, T) of masked attention, in float32 or wider."""
-    tile = Tile(q=q, k=k, v=v, mask=mask, scale=scale)
-    scores = tile.scores()
-    lse = scores.logsumexp(-1)
-    weights = torch.exp(scores - finite(lse).unsqueeze(-1))
-    out = weights @ tile.wide(v).unsqueeze(2)
-    return out.flatten(1, 2), lse.flatten(1, 2)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Tile:
-    """Some queries (B, N, T, H) and some keys and values (B, K, S, H), with who may see whom (B, 1, T, S)."""
+    """Some queries (B, N, T, H) and some keys and values (B, K, S, H), with who may see whom (B, 1, T, S).
 
+    rows and columns: where these stand among the queries and the keys.
+    """
+
+    rows: slice
+    columns: slice
     q: torch.Tensor
     k: torch.Tensor
     v: torch.Tensor
@@ -308,9 +321,15 @@ class Tile:
         scores = self.grouped(self.wide(self.q)) @ self.wide(self.k).unsqueeze(2).transpose(-1, -2)
         return (scores * self.scale).masked_fill_(~self.mask.unsqueeze(2), -math.inf)
 
-    def backward(
-        self, grad: torch.Tensor, lse: torch.Tensor, delta: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def attend(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Output (B, N, T, H) and log-sum-exp (B, N, T) over these keys, in float32 or wider."""
+        scores = self.scores()
+        lse = scores.logsumexp(-1)
+        weights = torch.exp(scores - finite(lse).unsqueeze(-1))
+        out = weights @ self.wide(self.v).unsqueeze(2)
+        return out.flatten(1, 2), lse.flatten(1, 2)
+
+    def backward(self, grad: torch.Tensor, lse: torch.Tensor, delta: torch.Tensor) -> Tensors:
         """This tile's terms of the gradients of q, k and v, from the log-sum-exp over all keys.
 
         delta: for each query the product of its output and the output's gradient (FlashAttention,

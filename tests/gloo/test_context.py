@@ -1,0 +1,122 @@
+"""A sequence cut over ranks: each strategy's loss, gradients, collectives and memory, with packed documents."""
+
+import pytest
+from context_cases import Case, plan_of
+from context_ranks import BATCH, HEAD_DIM, HEADS, KV_HEADS
+from references import References
+
+from meshlang.testing.parity import differences
+from meshlang.testing.ranks import RankPool, each_rank
+
+RECIPES = {
+    "llama/tiny": "meshlang_models.llama.config_registry:tiny",
+    "llama3/debugmodel": "meshlang_models.llama3.config_registry:debugmodel",
+}
+BOUNDS = {"float64": 1e-12, "float32": 5e-6}
+
+STRATEGIES = ("all_gather_attention", "ring_attention", "ulysses")
+
+#: (model, element type, a case of any strategy)
+EACH = {
+    "cp 2": ("llama/tiny", "float64", {"mesh": {"cp": 2}, "balance": "none"}),
+    "cp 2, not stored": ("llama/tiny", "float64", {"mesh": {"cp": 2}, "store": ()}),
+    "cp 4": ("llama/tiny", "float32", {"mesh": {"cp": 4}}),
+    "cp 4, 120 tokens": ("llama/tiny", "float64", {"mesh": {"cp": 4}, "seq": 120, "batch": 2}),
+    "cp 2, tp 2": ("llama/tiny", "float64", {"mesh": {"cp": 2, "tp": 2}}),
+    "cp 2, tp 2, sequence": ("llama/tiny", "float64", {"mesh": {"cp": 2, "tp": 2}, "sequence": True}),
+    "ddp 2, cp 2": ("llama/tiny", "float64", {"mesh": {"dp": 2, "cp": 2}, "store": ()}),
+    "ddp 2, cp 2 stored": ("llama/tiny", "float64", {"mesh": {"dp": 2, "cp": 2}}),
+    "fsdp 2, cp 2": ("llama/tiny", "float64", {"mesh": {"dp": 2, "cp": 2}, "store": ("dp", "cp")}),
+    "fsdp 2, cp 2, tp 2, sequence": (
+        "llama/tiny",
+        "float64",
+        {"mesh": {"dp": 2, "cp": 2, "tp": 2}, "store": ("dp", "cp"), "sequence": True},
+    ),
+    "llama3, cp 4": ("llama3/debugmodel", "float64", {"mesh": {"cp": 4}, "batch": 2}),
+    "llama3, cp 4, tp 2, sequence": (
+        "llama3/debugmodel",
+        "float32",
+        {"mesh": {"cp": 4, "tp": 2}, "batch": 2, "sequence": True},
+    ),
+}
+
+
+def case(strategy: str, options: dict) -> Case:
+    """A case of one strategy; Ulysses has nothing to balance."""
+    return Case(strategy=strategy, **options | ({"balance": None} if strategy == "ulysses" else {}))
+
+
+def held(made: Case, model: str, dtype: str, ranks: RankPool, references: References) -> None:
+    """One step of the case is that of one rank."""
+    plan = plan_of(made, model, dtype)
+    path = references.path("context_cases:rank_reference", plan, RECIPES[model])
+    for report in ranks.run("context_cases:rank_step", RECIPES[model], plan, path, ranks=plan.ranks):
+        assert report.misplaced == ()
+        assert differences(plan, report.counts) == []
+        assert report.worst <= BOUNDS[dtype]
+
+
+@pytest.mark.parametrize("name", EACH)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_step_is_that_of_one_rank(strategy: str, name: str, ranks: RankPool, references: References) -> None:
+    """Loss and every gradient are those of one rank, weights lie as planned, and only planned calls are made."""
+    model, dtype, options = EACH[name]
+    held(case(strategy, options), model, dtype, ranks, references)
+
+
+@pytest.mark.parametrize(("size", "balance", "seq"), [(8, "head_tail", 64), (3, "none", 66), (3, "head_tail", 66)])
+def test_long_and_odd_rings_are_exact(
+    size: int, balance: str, seq: int, ranks: RankPool, references: References
+) -> None:
+    """A ring of eight ranks, or of three, has one rank's loss and gradients."""
+    made = Case(strategy="ring_attention", mesh={"cp": size}, balance=balance, seq=seq, batch=2)
+    held(made, "llama/tiny", "float64", ranks, references)
+
+
+@pytest.mark.parametrize("balance", ["head_tail", "none"])
+def test_batches_are_those_of_torchtitan(balance: str, ranks: RankPool) -> None:
+    """Where torchtitan can cut a batch, a plan cuts the same: tokens, labels, positions and every bit of the mask."""
+    made = Case(strategy="all_gather_attention", mesh={"cp": 2}, balance=balance, seq=256, batch=4)
+    plan = plan_of(made, "llama/tiny", "float32")
+    answers = ranks.run("context_ranks:rank_batches_agree", RECIPES["llama/tiny"], plan, ranks=2)
+    assert each_rank(answers)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_types_are_those_of_the_plan(strategy: str, ranks: RankPool) -> None:
+    """spmd_types follows every value through a model under cp x tp with a cut sequence, and finds no fault."""
+    options = {"mesh": {"cp": 2, "tp": 2}, "sequence": True}
+    plan = plan_of(case(strategy, options), "llama/tiny", "float32")
+    shapes = ranks.run("context_ranks:rank_typechecked_forward", RECIPES["llama/tiny"], plan, ranks=4)
+    assert each_rank(shapes) == (4, 32, 132)
+
+
+def test_memory_of_a_ring_does_not_grow(ranks: RankPool) -> None:
+    """With as many tokens a rank, rings of four ranks and more keep equal bytes alive, and no tensor of all keys."""
+    tokens, part = 64, BATCH * 64 * KV_HEADS * HEAD_DIM * 4
+    found = {size: each_rank(ranks.run("context_ranks:rank_ring_memory", tokens, ranks=size)) for size in (4, 6, 8)}
+    assert len(set(found.values())) == 1, found
+    _, largest = found[8]
+    scores = BATCH * HEADS * tokens * tokens * 4
+    assert largest == max(scores, 2 * part)
+    assert largest < 8 * part
+
+
+@pytest.mark.parametrize(("size", "balance"), [(2, "none"), (4, "head_tail")])
+def test_gradients_of_a_ring_are_slopes(size: int, balance: str, ranks: RankPool) -> None:
+    """The ring's backward is the derivative of its forward: equal to finite differences to nine digits."""
+    assert max(ranks.run("context_ranks:rank_ring_adjoint", 6, balance, ranks=size)) < 1e-8
+
+
+def test_queries_that_see_nothing_give_zero(ranks: RankPool) -> None:
+    """A query whose mask is empty gives zeros, and finite gradients."""
+    assert each_rank(ranks.run("context_ranks:rank_blind_queries", ranks=2))
+
+
+def test_a_ring_refuses_what_it_cannot_say(ranks: RankPool) -> None:
+    """Attention without a block mask, with a mask for each head, or with a score_mod is refused by name."""
+    assert each_rank(ranks.run("context_ranks:rank_refusals", ranks=2)) == [
+        "ring attention needs a block mask, and gets NoneType",
+        "ring attention has one mask for all heads",
+        "ring attention has no score_mod",
+    ]
