@@ -59,6 +59,19 @@ class Pattern:
         """Path parts of the shortest name that the pattern matches."""
         return _compiled(self.text).depth
 
+    def alternatives(self) -> Iterator[Pattern]:
+        """One pattern for each word of its braces, and one for each number of its lists.
+
+        Together they match what the pattern matches; each of them is meant to name something.
+        """
+        for flat in _Reader(self.text).read():
+            lists = [index for index, token in enumerate(flat) if token.kind == "numbers"]
+            if not lists:
+                yield Pattern(_spelled(flat))
+            for index in lists:
+                before, after = _spelled(flat[:index]), _spelled(flat[index + 1 :])
+                yield from (Pattern(f"{before}{number}{after}") for number in flat[index].text.split("|"))
+
     def __str__(self) -> str:
         return self.text
 
@@ -81,6 +94,11 @@ class _Token:
 
 
 _Flat = tuple[_Token, ...]
+
+
+def _spelled(flat: _Flat) -> str:
+    """The text of a pattern without braces."""
+    return "".join(f"[{t.text.replace('|', ',')}]" if t.kind == "numbers" else t.text for t in flat)
 
 
 @lru_cache(maxsize=4096)

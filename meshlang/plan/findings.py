@@ -40,6 +40,18 @@ def no_match(pattern: Pattern, span: Span, what: str, known: Sequence[str]) -> D
     )
 
 
+def idle_alternative(each: Pattern, span: Span, what: str, known: Sequence[str]) -> Diagnostic:
+    """A word in braces, or a number of a list, with which a pattern names nothing."""
+    guess = _nearest(each, known)
+    notes = _numbers_of(each, known) or ((f"the nearest is `{guess}`",) if guess else ())
+    return Diagnostic(
+        code="no-match",
+        message=f"`{each.text}`, one of the things that this stands for, names no {what} of the model",
+        label=Label(span=span),
+        notes=notes,
+    )
+
+
 def _numbers_of(pattern: Pattern, known: Sequence[str]) -> tuple[str, ...]:
     """Which numbers there are, for a pattern that only has the wrong ones."""
     parts = pattern.text.split(".")

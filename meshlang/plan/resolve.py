@@ -18,6 +18,7 @@ from ..mesh import KNOWN_AXES, Mesh
 from ..source import Span
 from . import cut_findings, findings, mesh_findings
 from .alike import Alike, folded
+from .fold import template
 from .ir import Origin, Precision, RunSizes
 from .mesh import inside_nodes, resolve_mesh
 
@@ -162,8 +163,13 @@ def _check_names(spec: Spec, model: Model, bag: Bag) -> None:
         if word.value not in model.names:
             bag.add(findings.unknown_dimension(word.value, word.key, model))
     for pattern, span, what, known in _patterns(spec, model):
-        if not any(pattern.covers(fqn) for fqn in known):
+        named = [fqn for fqn in known if pattern.covers(fqn)]
+        if not named:
             bag.add(findings.no_match(pattern, span, what, known))
+            continue
+        idle = [each for each in pattern.alternatives() if not any(each.covers(fqn) for fqn in named)]
+        for each in {template(each.text): each for each in reversed(idle)}.values():
+            bag.add(findings.idle_alternative(each, span, what, known))
 
 
 def _patterns(spec: Spec, model: Model) -> Iterator[tuple[Pattern, Span, str, tuple[str, ...]]]:

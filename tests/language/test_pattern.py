@@ -136,3 +136,12 @@ def test_thousands_of_names_take_milliseconds() -> None:
     start = time.perf_counter()
     assert sum(Pattern("layers.*.{attention,feed_forward}").covers(name) for name in names) == 5000
     assert time.perf_counter() - start < 0.5
+
+
+def test_alternatives_are_words_and_numbers() -> None:
+    """A pattern has an alternative for each word of its braces, and one for each number of a list."""
+    pattern = Pattern.parse("layers.[0,2-3].{wq,wk}")
+    assert {each.text for each in pattern.alternatives()} == {
+        f"layers.{number}.{word}" for number in (0, 2, 3) for word in ("wq", "wk")
+    }
+    assert [each.text for each in Pattern.parse("a.*").alternatives()] == ["a.*"]
