@@ -167,11 +167,16 @@ def find_model(spec: Spec, request: Request, bag: Bag) -> Model | None:
         return None
     if mark == "/":  # an installed card is known by its name, wherever it is installed
         source = replace(source, name=f"card:{name}")
+    if (source, flavor) in request.cards.models:
+        return request.cards.models[source, flavor]
     known = flavors(source, Bag())
     if known and flavor not in known:
         bag.add(_unknown_flavor(spec, name, mark, flavor, known))
         return None
-    return read_card(source, flavor, bag, at_span=span)
+    model = read_card(source, flavor, bag, at_span=span)
+    if model is not None:
+        request.cards.models[source, flavor] = model
+    return model
 
 
 def _card(path: Path, overlay: Mapping[str, str]) -> Source | None:
