@@ -65,6 +65,18 @@ def decided(plan: Plan, spec: Spec) -> dict[str, tuple[str, Span]]:
     if plan.sizes.batch is not None and spec.sizes is not None and spec.sizes.batch is not None:
         local = plan.sizes.batch // (sizes["dp_replicate"] * sizes["dp_shard"] * plan.sizes.accumulation)
         found["training.local_batch_size"] = (str(local), spec.sizes.batch.span)
+        found |= _microbatch(plan, spec, local)
+    return found
+
+
+def _microbatch(plan: Plan, spec: Spec, local: int) -> dict[str, tuple[str, Span]]:
+    """The schedule, and the sequences of a microbatch."""
+    if spec.pipeline is None or plan.pipeline is None or not plan.stages:
+        return {}
+    name, written = spec.pipeline.schedule.name, spec.pipeline.microbatches
+    found = {"parallelism.pipeline_parallel_schedule": (str(plan.pipeline.ops), name.span)}
+    if written is not None:
+        found["parallelism.pipeline_parallel_microbatch_size"] = (str(local // written.value), written.span)
     return found
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ..diagnostics import Bag, Diagnostic, Edit, Help, Label
 from ..language.spec import AxisEntry
+from .gathers import MOST_ACTIVE
 from .ir import Plan, Tensor
 from .resolve import Resolved
 
@@ -121,9 +122,19 @@ def _vocabulary(plan: Plan, resolved: Resolved, bag: Bag) -> None:
 
 
 def _pipelines(plan: Plan, resolved: Resolved, bag: Bag) -> None:
-    """Pipelines are planned, not yet lowered."""
-    for axis in parts(plan)["pp"]:
-        _refuse(_entry(axis, resolved), f"pipelines over `{axis}` are planned, and not yet lowered", bag)
+    """A schedule is one that torch has, or says its order; and how often weights come is known."""
+    pipeline = resolved.spec.pipeline
+    if pipeline is None or plan.pipeline is None or not plan.stages:
+        return
+    name = pipeline.schedule.name
+    if plan.pipeline.ops is None:
+        message = f"`{name.value}` has no part that runs on torch"
+        bag.add(Diagnostic(code="not-launchable", message=message, label=Label(span=name.span)))
+    stored = any(tensor.stored for tensor in plan.tensors)
+    freed = any(unit.after_forward == "free" for unit in plan.units) or (plan.pipeline.chunks or 1) > MOST_ACTIVE
+    if stored and freed and not plan.pipeline.order:
+        message = f"`{name.value}` does not say its order, so it is not known how often freed weights are gathered"
+        bag.add(Diagnostic(code="not-launchable", message=message, label=Label(span=name.span)))
 
 
 def _context(plan: Plan, resolved: Resolved, bag: Bag) -> None:

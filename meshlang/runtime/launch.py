@@ -78,6 +78,12 @@ def _try_flags(recipe: str, flags: Sequence[str]) -> int:
     return 0
 
 
+def _last_pipeline_rank(plan: Plan) -> int:
+    """The first rank at the end of the pipeline's axis."""
+    axes = plan.axes_of("pipeline")
+    return plan.mesh.rank({axis: plan.mesh.size(axis) - 1 if axis in axes else 0 for axis in plan.mesh.names})
+
+
 def _run(plan: Plan, job: Path, flags: Sequence[str]) -> int:
     """torchrun on this machine; its exit code, or 130 after Ctrl-C."""
     command = [
@@ -97,6 +103,9 @@ def _run(plan: Plan, job: Path, flags: Sequence[str]) -> int:
     print(f"meshlang: {plan.model} on {plan.ranks} ranks, {axes}", flush=True)
     environment = {**os.environ, JOB: str(job)}
     environment.setdefault("OMP_NUM_THREADS", "1")
+    if plan.stages:
+        # torchtitan warns unless the last stage's rank is logged too; here every rank has its loss
+        environment.setdefault("LOG_RANK", str(_last_pipeline_rank(plan)))
     process = subprocess.Popen(command, env=environment)
     while True:
         try:
