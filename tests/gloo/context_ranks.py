@@ -1,6 +1,7 @@
 """Functions that ranks run: a ring by itself, and a batch as torchtitan and as a plan prepare it."""
 
 from collections.abc import Iterator
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -10,12 +11,13 @@ from meshlang_strategies.ring_attention_ops import Ring, RingAttend
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.attention.flex_attention import create_block_mask
 from torch.utils._python_dispatch import TorchDispatchMode
+from torchtitan.trainer import Trainer
 
 from meshlang.plan.ir import Plan
 from meshlang.runtime.attention import dense_mask
-from meshlang.runtime.batch import meshes, needs_own_batch, prepare
+from meshlang.runtime.trainer import PlanTrainer
 from meshlang.testing import titan
-from meshlang.testing.parity import share
+from meshlang.testing.parity import Batch, share
 
 BATCH, HEADS, KV_HEADS, HEAD_DIM = 2, 8, 2, 64
 
@@ -135,20 +137,28 @@ def rank_refusals() -> list[str]:
 
 
 def rank_batches_agree(recipe: str, plan: Plan) -> bool:
-    """torchtitan's own batch of a rank is the one that the plan prepares: tokens, labels, positions, mask."""
+    """torchtitan's Trainer and ours give a rank the same tokens, labels, positions and mask, and count them alike."""
     config = titan.laid_out(titan.config_of(recipe, plan), plan)
-    assert plan.sizes.seq is not None
-    assert not needs_own_batch(plan, plan.sizes.seq)
+    assert type(config) is Trainer.Config
+    values = {field.name: getattr(config, field.name) for field in fields(config)}
     parallel_dims = titan.parallel_dims_of(config, plan)
     model = titan.build(config, plan, parallel_dims)
     mine = share(packed(plan, titan.vocabulary(config)), plan, dist.get_rank())
-    masks = model.get_attention_masks(mine.positions)  # type: ignore[operator]
-    whole = {"input": mine.tokens, "labels": mine.labels, "positions": mine.positions, "attention_masks": masks}
-    ours = prepare(plan, whole, meshes(plan, parallel_dims))
-    inputs, labels, theirs = titan.model_inputs(config, model, mine, parallel_dims)
-    theirs |= {"input": inputs, "labels": labels}
-    same = [torch.equal(ours[name], theirs[name]) for name in ("input", "labels", "positions")]
-    return all(same) and torch.equal(dense_mask(ours["attention_masks"]), dense_mask(theirs["attention_masks"]))
+    theirs = _trained_on(Trainer, config, model, parallel_dims, mine)
+    ours = _trained_on(PlanTrainer, PlanTrainer.Config(**values, plan=plan), model, parallel_dims, mine)
+    return all(torch.equal(a, b) for a, b in zip(theirs, ours, strict=True))
+
+
+def _trained_on(kind: type[Trainer], config: Any, model: Any, parallel_dims: Any, batch: Batch) -> list[torch.Tensor]:
+    """All that a Trainer would train on, of a Trainer that has no more than it needs for that."""
+    trainer: Any = object.__new__(kind)
+    values = {"config": config, "model_config": config.model_spec.model, "parallel_dims": parallel_dims}
+    vars(trainer).update(values, model_parts=[model], device=torch.device("cpu"), ntokens_seen=0)
+    inputs = {"input": batch.tokens, "positions": batch.positions}
+    tokens, labels, extra = trainer.post_dataloading_process(inputs, batch.labels)
+    assert set(extra) == {"positions", "attention_masks"}
+    mask = dense_mask(extra["attention_masks"])
+    return [tokens, labels, extra["positions"], mask, torch.tensor(trainer.ntokens_seen)]
 
 
 def rank_typechecked_forward(recipe: str, plan: Plan) -> tuple[int, ...]:
