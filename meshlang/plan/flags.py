@@ -11,7 +11,7 @@ from ..diagnostics import Bag, Diagnostic, Label
 from ..language.spec import Spec, Written
 from ..source import Source, Span
 from .ir import Plan
-from .launchable import parts
+from .launchable import parts, schedule_name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,7 @@ def _microbatch(plan: Plan, spec: Spec, local: int) -> dict[str, tuple[str, Span
     if spec.pipeline is None or plan.pipeline is None or not plan.stages:
         return {}
     name, written = spec.pipeline.schedule.name, spec.pipeline.microbatches
-    found = {"parallelism.pipeline_parallel_schedule": (str(plan.pipeline.ops), name.span)}
+    found = {"parallelism.pipeline_parallel_schedule": (str(schedule_name(plan)), name.span)}
     if written is not None:
         found["parallelism.pipeline_parallel_microbatch_size"] = (str(local // written.value), written.span)
     return found

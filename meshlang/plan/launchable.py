@@ -6,6 +6,8 @@ refused here with its reason; nothing is lowered that was not shown to give righ
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from ..diagnostics import Bag, Diagnostic, Edit, Help, Label
 from ..language.spec import AxisEntry
 from .gathers import MOST_ACTIVE
@@ -119,6 +121,14 @@ def _vocabulary(plan: Plan, resolved: Resolved, bag: Bag) -> None:
                     help=fix,
                 )
             )
+
+
+def schedule_name(plan: Plan) -> str | None:
+    """The name that torchtitan is given; for an order from a file, one with the same places of stages."""
+    if plan.pipeline is None or plan.pipeline.ops != "csv":
+        return None if plan.pipeline is None else plan.pipeline.ops
+    turns = any(a.coordinate == b.coordinate for a, b in pairwise(plan.stages))
+    return "ZBVZeroBubble" if turns else "Interleaved1F1B"
 
 
 def _pipelines(plan: Plan, resolved: Resolved, bag: Bag) -> None:

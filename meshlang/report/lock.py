@@ -45,7 +45,8 @@ def _tensors(plan: Plan) -> Iterable[tuple[str, str]]:
     origin = plan.mesh.coordinate(0)
     for group in grouped(plan.tensors, lambda t: (t.shape, tuple((d.text, d.axes) for d in t.dims), t.stored, t.grad)):
         first = group[0]
-        placed = ", ".join(f"{axis} {said(first, axis)}" for axis in plan.mesh.names)
+        axes = [axis for axis in plan.mesh.names if not plan.stages or plan.role(axis) != "pipeline"]
+        placed = ", ".join(f"{axis} {said(first, axis)}" for axis in axes)
         local = first.local_shape(plan.mesh, origin)
         grad = f"; gradient summed over {', '.join(first.grad)}" if first.grad else ""
         dims = " ".join(dim.text for dim in first.dims)

@@ -57,7 +57,33 @@ def _stages(plan: Plan) -> list[str]:
     axis = "+".join(plan.axes_of("pipeline"))
     known = [module for stage in plan.stages for module in stage.modules]
     rows = [[str(s.index), str(s.coordinate), ", ".join(fold(s.modules, known))] for s in plan.stages]
-    return ["stages, first to last", *table(["stage", axis, "modules"], rows, right=frozenset({0, 1}))]
+    lines = ["stages, first to last", *table(["stage", axis, "modules"], rows, right=frozenset({0, 1}))]
+    return [*lines, "", *_order(plan, axis)] if plan.pipeline is not None and plan.pipeline.order else lines
+
+
+#: Characters of a rank's actions that are shown.
+_WIDTH = 96
+
+
+def _order(plan: Plan, axis: str) -> list[str]:
+    """What each rank does, one action after the other."""
+    assert plan.pipeline is not None
+    rows = [[str(place), _shown(row)] for place, row in enumerate(plan.pipeline.order[:_MOST_RANKS])]
+    lines = table([axis, "actions: stage, Forward or Backward (or its halves Inputs, Weights), microbatch"], rows)
+    left = len(plan.pipeline.order) - _MOST_RANKS
+    return ["order on each rank", *lines, *([f"  ... {left} more"] if left > 0 else [])]
+
+
+#: Ranks of a pipeline whose actions are shown.
+_MOST_RANKS = 16
+
+
+def _shown(row: Sequence[str]) -> str:
+    text = " ".join(row)
+    if len(text) <= _WIDTH:
+        return text
+    cut = text[:_WIDTH].rpartition(" ")[0]
+    return f"{cut} ... {len(row) - len(cut.split())} more"
 
 
 def _type(word: str, precision: Precision) -> str:

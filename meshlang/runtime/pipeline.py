@@ -23,6 +23,7 @@ from torchtitan.trainer import Trainer
 
 from ..lowering.errors import LoweringError
 from ..plan.ir import Plan
+from ..plan.launchable import schedule_name
 from ..plan.stages import part, splits_backward, turns_back
 
 
@@ -43,9 +44,9 @@ class PlanPipelining:
 
 @contextmanager
 def _order_file(plan: Plan) -> Iterator[str]:
-    """The plan's order of actions as a file that torch reads, or "" when the schedule has its own."""
+    """The plan's order of actions as a file that torch reads, or "" for a schedule that torch makes itself."""
     assert plan.pipeline is not None
-    if not plan.pipeline.order:
+    if plan.pipeline.ops != "csv":
         yield ""
         return
     with TemporaryDirectory(prefix="meshlang-") as folder:
@@ -67,11 +68,10 @@ def pipelined(config: Trainer.Config, plan: Plan) -> Trainer.Config:
     problems = [*_uneven(config, plan), *_losses(config, plan), *_validation(config, plan)]
     if problems:
         raise LoweringError(problems)
-    assert plan.pipeline is not None
     assert config.model_spec is not None
     parallelism = replace(
         config.parallelism,
-        pipeline_parallel_schedule=plan.pipeline.ops,
+        pipeline_parallel_schedule=str(schedule_name(plan)),
         pipeline_parallel_microbatch_size=config.training.local_batch_size // _microbatches(plan),
         pipeline_parallel_layers_per_stage=None,
         pipeline_parallel_schedule_csv="",
