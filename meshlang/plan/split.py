@@ -22,6 +22,8 @@ Parts = tuple[tuple[str, ...], ...]
 
 #: How a spec says that the split is left to `balanced`; leaving `split` out says the same.
 BALANCE = "balance"
+#: Digits of a number that counts layers.
+MOST_DIGITS = 9
 
 
 @dataclass(frozen=True)
@@ -81,8 +83,8 @@ def _unreadable(part: Sequence[Term], model: Model) -> Iterator[Diagnostic]:
         elif term.text.isdecimal() and term.text.isascii():
             if not any(word.counted for word in model.split):
                 yield _finding("bad-split", f"the card of `{model.name}` has no word that numbers count", term.span)
-            elif int(term.text) == 0:
-                yield _finding("bad-split", "a number in a split is 1 or more", term.span)
+            elif len(term.text) > MOST_DIGITS or int(term.text) == 0:
+                yield _finding("bad-split", "a number in a split is from 1 to 999999999", term.span)
         elif term.text not in words:
             message = f"`{term.text}` is no number, and no word of the split of `{model.name}`"
             finding = _finding("bad-split", message, term.span, f"its words are {listed(words)}")
