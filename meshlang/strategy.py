@@ -11,6 +11,7 @@ and the module of `ops` has one or both of
     install(plan, use, model, mesh) -> None
         Called once, before values at module boundaries are redistributed. A module of the model is
         changed by setting its `forward`: it gets and gives values as the inner sides of its edges say.
+        Such a model is neither compiled nor captured in a CUDA graph.
 
     prepare_batch(plan, use, batch, mesh) -> batch
         One rank's part of a batch of whole sequences, a dict: "input", "labels", and arguments of the

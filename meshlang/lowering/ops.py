@@ -34,6 +34,11 @@ def ops_of(plan: Plan) -> Iterator[tuple[StrategyUse, ModuleType]]:
             raise LoweringError([f"the strategy {use.name} names {use.ops}: {error}"]) from error
 
 
+def installing(plan: Plan) -> tuple[str, ...]:
+    """The strategies that put their own computation into a model: it is neither compiled nor captured."""
+    return tuple(use.name for use, ops in ops_of(plan) if hasattr(ops, "install"))
+
+
 def install(plan: Plan, model: nn.Module, mesh_of: MeshOf) -> tuple[nn.Module, ...]:
     """Each strategy puts its own computation into the model; the modules whose `forward` it replaced."""
     before = {module: vars(module).get("forward") for module in model.modules()}

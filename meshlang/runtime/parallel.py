@@ -20,7 +20,7 @@ from torchtitan.protocols.module import Module
 
 from ..lowering.errors import LoweringError
 from ..lowering.fit import fit
-from ..lowering.ops import install
+from ..lowering.ops import install, installing
 from ..lowering.store import plain_sums, shard_units
 from ..plan.ir import Plan
 from ..plan.launchable import parts
@@ -48,7 +48,7 @@ class PlanParallelize:
         ac_config: Any,
         dump_folder: str,
     ) -> nn.Module:
-        """The model, or the part of it that is one stage, placed; on the meta device or with the same values on every rank.
+        """The model, or the part of it that is one stage, placed; on the meta device, or with equal values on every rank.
 
         Raises:
             LoweringError: the plan and the model, or the plan and the run, do not fit.
@@ -60,6 +60,7 @@ class PlanParallelize:
         if ac_config is not None:
             ac_config.build(dump_folder=dump_folder).apply(model)
         if compile_config.enable and "model" in compile_config.components:
+            compilable(plan)
             apply_compile(model, compile_config=compile_config, parallel_dims=parallel_dims)
         store(plan, model, parallel_dims, training)
         contiguous_ends(self.plan, plan, model)
@@ -104,6 +105,12 @@ def place(plan: Plan, model: nn.Module, parallel_dims: ParallelDims) -> None:
         tensor = plan.by_fqn.get(f"{fqn}.weight")
         if tensor is not None and not any(plan.role(axis) == "tensor" for axis in tensor.dims[0].axes):
             whole_vocabulary(module)
+
+
+def compilable(plan: Plan) -> None:
+    """torchtitan compiles each layer as one graph, which a strategy's own computation would break."""
+    if names := installing(plan):
+        raise LoweringError([f"{', '.join(names)} cannot be compiled: `compile.enable` must be off"])
 
 
 def tie(plan: Plan, model: nn.Module) -> None:

@@ -13,6 +13,7 @@ from torchtitan.trainer import Trainer
 
 from ..compiler import Request, compile
 from ..lowering.errors import LoweringError
+from ..lowering.ops import installing
 from ..plan.ir import Plan
 from ..plan.launchable import cuts_sequence, parts
 from .batch import balance
@@ -87,10 +88,12 @@ def reshard(plan: Plan) -> Any:
 
 
 def training(config: TrainingConfig, plan: Plan) -> TrainingConfig:
-    """Sizes and element types of the run, where the spec says them."""
+    """Sizes and element types of the run, where the spec says them; no CUDA graph of a strategy's own computation."""
     words = {"state": "dtype", "compute": "mixed_precision_param", "reduce": "mixed_precision_reduce"}
     said = {words[word]: getattr(plan.precision, word) for word in plan.precision.written}
     config = replace(config, **said)
+    if installing(plan):
+        config = replace(config, disable_cuda_graphs=True)
     if plan.sizes.seq is not None:
         config = replace(config, seq_len=plan.sizes.seq)
     if plan.sizes.batch is not None:

@@ -19,6 +19,7 @@ from meshlang.plan.ir import Plan
 from meshlang.runtime.batch import cut, needs_own_batch, prepare
 from meshlang.runtime.device import prepare as prepare_device
 from meshlang.runtime.masks import masked
+from meshlang.runtime.parallel import compilable
 from meshlang.runtime.titan import apply
 from meshlang.runtime.trainer import PlanTrainer
 from meshlang.source import Source
@@ -207,6 +208,20 @@ def test_ops_that_are_not_there_are_named() -> None:
     plan = replace(plan, strategies=tuple(replace(use, ops="no_such_ops") for use in plan.strategies))
     with pytest.raises(LoweringError, match="all_gather_attention names no_such_ops"):
         install(plan, nn.Linear(1, 1), lambda axis: None)
+
+
+def test_a_ring_is_not_compiled() -> None:
+    """torchtitan compiles a layer as one graph: a ring inside is refused, keys that are gathered are not."""
+    compilable(plan_of("all_gather_attention"))
+    with pytest.raises(LoweringError, match="ring_attention cannot be compiled"):
+        compilable(plan_of("ring_attention"))
+
+
+def test_a_ring_is_not_captured(recipe: Trainer.Config) -> None:
+    """A ring turns CUDA graphs off, keys that are gathered leave them on."""
+    captured = replace(recipe, training=replace(recipe.training, disable_cuda_graphs=False))
+    assert apply(captured, plan_of("ring_attention")).training.disable_cuda_graphs
+    assert not apply(captured, plan_of("all_gather_attention")).training.disable_cuda_graphs
 
 
 def test_attention_without_masks_is_refused(recipe: Trainer.Config) -> None:
