@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
+from math import prod
 from typing import TYPE_CHECKING, Literal
 
 from ..diagnostics import Bag, Diagnostic, Label
@@ -14,6 +15,9 @@ from ..strategy import Context, Schedule
 from .balance import balanced
 from .ir import Edge, Plan, Stage, Tensor, Unit
 from .split import BALANCE, Parts, read_split
+
+#: Forwards of one step that are put in order.
+MOST_ACTIONS = 1_000_000
 
 if TYPE_CHECKING:
     from .resolve import Resolved
@@ -30,10 +34,13 @@ def staged(plan: Plan, resolved: Resolved, bag: Bag) -> Plan:
     schedule: Schedule = pipeline.schedule.plugin
     context = Context(plan=plan, table=pipeline.schedule)
     ranks = plan.mesh.product(plan.axes_of("pipeline"))
-    chunks, order = schedule.stages_per_rank(context), schedule.order(context)
+    chunks = schedule.stages_per_rank(context)
     parts = _parts(resolved, ranks * chunks, bag)
+    if not parts or not _countable(len(parts), resolved, bag):
+        return plan
+    order = schedule.order(context)
     plan = replace(plan, pipeline=replace(plan.pipeline, chunks=chunks, ops=schedule.ops, order=order))
-    if ranks == 1 or not parts:
+    if ranks == 1:
         return plan
     places = _places(order) or [coordinate(index, ranks, schedule.placement) for index in range(len(parts))]
     stages = zip(parts, places, strict=True)
@@ -42,6 +49,21 @@ def staged(plan: Plan, resolved: Resolved, bag: Bag) -> Plan:
     for finding in _tied(plan, resolved):
         bag.add(finding)
     return plan
+
+
+def _countable(stages: int, resolved: Resolved, bag: Bag) -> bool:
+    """False, and a finding, for more actions than can be put in order."""
+    pipeline = resolved.spec.pipeline
+    assert pipeline is not None
+    slices = [word.value for word in (pipeline.microbatches, pipeline.subsequences) if word is not None]
+    count = stages * prod(slices)
+    if count <= MOST_ACTIONS:
+        return True
+    written = pipeline.microbatches or pipeline.subsequences
+    assert written is not None
+    message = f"{stages} stages make {count} forwards a step, and at most {MOST_ACTIONS} are put in order"
+    bag.add(Diagnostic(code="bad-value", message=message, label=Label(span=written.span)))
+    return False
 
 
 def coordinate(index: int, ranks: int, placement: Literal["loop", "v"]) -> int:
