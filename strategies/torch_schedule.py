@@ -17,6 +17,9 @@ from meshlang.strategy import Context, Plan, Schedule
 #: The axis that stages lie along; a spec with `[pipeline]` and without it never gets here.
 PIPELINE_AXIS = "pp"
 
+#: More microbatches, or stages a rank, than anyone runs: an order of that many actions is not written out.
+MOST = 8_192
+
 #: A `split` that leaves it to the compiler, as leaving it out does.
 BALANCE = "balance"
 
@@ -71,6 +74,8 @@ def _positive(schedule: TorchSchedule, context: Context) -> Iterator[Diagnostic]
         number = getattr(schedule, key)
         if number is not None and number < 1:
             yield context.finding("bad-value", f"`{key}` = {number} is less than 1", key=key)
+        elif number is not None and number > MOST:
+            yield context.finding("bad-value", f"`{key}` = {number} is more than {MOST}", key=key)
 
 
 def _whole_sequences(schedule: TorchSchedule, context: Context) -> Iterator[Diagnostic]:
@@ -104,7 +109,7 @@ def _equal_microbatches(schedule: TorchSchedule, context: Context) -> Iterator[D
     if plan.sizes.batch is None or plan.sizes.batch % slices or (plan.sizes.batch // slices) % count == 0:
         return
     batch = plan.sizes.batch // slices
-    allowed = [number for number in range(1, batch + 1) if batch % number == 0]
+    allowed = [number for number in range(1, min(batch, MOST) + 1) if batch % number == 0]
     message = f"{batch} sequences a rank do not divide into {count} microbatches"
     note = f"{plan.sizes.batch} sequences a step, over {ranks} ranks, in {plan.sizes.accumulation} passes"
     yield numbers(context, "microbatches", message, allowed=_nearest(count, allowed), notes=(note,))
@@ -133,10 +138,14 @@ def rounds(schedule: TorchSchedule, context: Context) -> Iterator[Diagnostic]:
     """Microbatches run in as many rounds as `pp` goes into them, all of the same length."""
     ranks, count = context.plan.mesh.size(PIPELINE_AXIS), schedule.microbatches
     if not _in_rounds(count, ranks):
-        allowed = _nearest(count, [n for n in range(1, count + ranks + 1) if _in_rounds(n, ranks)])
+        allowed = _nearest(count, [n for n in _around(count, ranks) if _in_rounds(n, ranks)])
         message = f"{count} microbatches do not divide into {count // ranks} rounds"
         note = f"`{_name(context)}` runs a round for each `{PIPELINE_AXIS}` = {ranks} microbatches that there are"
         yield numbers(context, "microbatches", message, allowed=allowed, notes=(note,))
+
+
+def _around(count: int, ranks: int) -> range:
+    return range(max(1, count - MOST), count + min(ranks, MOST) + 1)
 
 
 def _in_rounds(count: int, ranks: int) -> bool:
