@@ -112,10 +112,12 @@ def local_batch(plan: Plan) -> int:
 
 
 def loss(config: BaseLoss.Config, plan: Plan) -> BaseLoss.Config:
-    """The loss told the whole vocabulary's size, which it cannot see in a part of the logits."""
-    if plan.loss is None or not hasattr(config, "global_vocab_size"):
+    """The loss, also one inside another, told the whole vocabulary's size: a part of the logits does not show it."""
+    inner: Any = config
+    if plan.loss is None:
         return config
-    changed: Any = config
-    if changed.global_vocab_size is not None:
+    if isinstance(getattr(inner, "loss_fn", None), BaseLoss.Config):
+        return replace(inner, loss_fn=loss(inner.loss_fn, plan))
+    if not hasattr(inner, "global_vocab_size") or inner.global_vocab_size is not None:
         return config
-    return replace(changed, global_vocab_size=plan.loss.shape[plan.loss.vocab])
+    return replace(inner, global_vocab_size=plan.loss.shape[plan.loss.vocab])

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
 from torchtitan.trainer import Trainer
 
 from meshlang.compiler import Request, compile
@@ -132,3 +133,14 @@ def test_recipe_without_a_model_is_refused(make_plan: Callable[..., Plan], recip
     recipe.model_spec = None
     with pytest.raises(LoweringError, match="no model spec"):
         apply(recipe, make_plan())
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_loss_knows_the_whole_vocabulary(inside: bool, make_plan: Callable[..., Plan], recipe: Trainer.Config) -> None:
+    """The vocabulary's size reaches the loss, also inside a chunked one; a size that is there stays."""
+    plain = CrossEntropyLoss.Config()
+    recipe.loss = ChunkedLossWrapper.Config(loss_fn=plain) if inside else plain
+    found = apply(recipe, make_plan()).loss
+    assert getattr(found, "loss_fn", found).global_vocab_size == 264  # pyright: ignore[reportAttributeAccessIssue]
+    recipe.loss = CrossEntropyLoss.Config(global_vocab_size=300)
+    assert apply(recipe, make_plan()).loss == recipe.loss
