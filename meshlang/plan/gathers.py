@@ -43,9 +43,8 @@ def gathers(row: tuple[str, ...], *, free: bool, ahead: bool) -> Counts:
 def _words(actions: Sequence[Action], ahead: bool) -> Iterator[tuple[int, str]]:
     """What uses weights, and, where torch says so, what gathers and frees them."""
     active: list[int] = []
-    for index, action in enumerate(actions):
+    for action, soon in zip(actions, _next_stages(actions), strict=True):
         if ahead:
-            soon = _next_stages(actions[index:])
             yield from ((stage, "free") for stage in active if stage not in soon)
             yield from ((stage, "ahead") for stage in soon if stage not in active)
             active = soon
@@ -53,12 +52,11 @@ def _words(actions: Sequence[Action], ahead: bool) -> Iterator[tuple[int, str]]:
             yield action.stage, action.kind
 
 
-def _next_stages(actions: Sequence[Action]) -> list[int]:
-    """The first stages that are to act, as many as may be there."""
-    found: list[int] = []
-    for action in actions:
-        if action.stage not in found:
-            found.append(action.stage)
-        if len(found) == MOST_ACTIVE:
-            break
-    return found
+def _next_stages(actions: Sequence[Action]) -> list[list[int]]:
+    """For each action the first stages that act from there on, as many as may be there."""
+    found: list[list[int]] = []
+    order: list[int] = []
+    for action in reversed(actions):
+        order = [action.stage, *(stage for stage in order if stage != action.stage)]
+        found.append(order[:MOST_ACTIVE])
+    return found[::-1]
