@@ -48,7 +48,7 @@ class PlanParallelize:
         ac_config: Any,
         dump_folder: str,
     ) -> nn.Module:
-        """The model, or the part of it that is one stage, placed; on the meta device, or with the same values on all ranks.
+        """The model, or its part that is one stage, placed; on the meta device, or with the same values on all ranks.
 
         Raises:
             LoweringError: the plan and the model, or the plan and the run, do not fit.
