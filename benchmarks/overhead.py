@@ -47,6 +47,7 @@ def rank_overhead(data: dict[str, Any], steps: int, warm: int) -> list[tuple[flo
     """Seconds of (planned, stock) steps, in turn, on this rank."""
     import torch
     import torch.distributed as dist
+
     from meshlang.testing import titan
     from meshlang.testing.parity import make_batch, share
 
@@ -78,10 +79,10 @@ def rank_overhead(data: dict[str, Any], steps: int, warm: int) -> list[tuple[flo
 
 def stock(config: Any) -> Any:
     """The same run, parallelized by torchtitan itself."""
-    from meshlang.runtime.device import SumReduction
     from torchtitan.models.llama3 import model_registry, parallelize_llama
 
     from meshlang.runtime.attention import swap_inner_attention
+    from meshlang.runtime.device import SumReduction
 
     spec = replace(model_registry("debugmodel"), parallelize_fn=SumReduction(inner=parallelize_llama))
     swap_inner_attention(spec.model)

@@ -1,0 +1,1 @@
+"""Schedules as data: orders of actions, and what they need. Knows no torch."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from reading import FULL, SMALL, Interleaved, Ring, attempt, codes, edited, finding, spec_of
+from reading import FULL, PLUGINS, SMALL, Interleaved, Ring, attempt, codes, edited, finding, spec_of
 
 from meshlang.language.pattern import Pattern
 from meshlang.registry import PluginError, Registry
@@ -304,8 +304,9 @@ def test_place_of_a_pattern_error_is_inside_the_key() -> None:
 
 def test_unknown_plugins_list_the_installed() -> None:
     """A plugin that is not installed is a finding that lists those that are."""
-    assert finding(FULL.replace("[strategy.ring]", "[strategy.star]")).notes == ("installed: again, odd, plain, ring",)
-    assert finding(FULL.replace('"interleaved"', '"zero"')).notes == ("installed: interleaved",)
+    strategies, schedules = (", ".join(group.names()) for group in (PLUGINS.strategies, PLUGINS.schedules))
+    assert finding(FULL.replace("[strategy.ring]", "[strategy.star]")).notes == (f"installed: {strategies}",)
+    assert finding(FULL.replace('"interleaved"', '"zero"')).notes == (f"installed: {schedules}",)
 
 
 def test_broken_plugin_names_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
