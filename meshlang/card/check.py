@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from ..diagnostics import Bag, Diagnostic, Help, Label
+from ..fold import fold, told
 from ..language.toml import Node, scan
 from ..near import near
-from ..plan.fold import fold, told
 from ..source import Source, Span
 from .dims import dims_text
 from .facts import Facts, TensorFact

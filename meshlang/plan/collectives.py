@@ -16,11 +16,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from ..fold import Known
 from ..language.spec import DTYPE_BYTES
 from ..mesh import Mesh
 from ..placement import Layout
 from .derive import local_numel
-from .fold import Known
 from .gathers import gathers
 from .ir import Collective, Edge, Kind, Pass, Plan, Stage, StateBytes, Tensor, Unit, numel
 

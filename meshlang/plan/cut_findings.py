@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..diagnostics import Diagnostic, Edit, Help, Label
+from ..fold import template, told
 from ..language.spec import AxisEntry, PlaceRule, Written
 from .findings import tensors_first
-from .fold import template, told
 from .mesh_findings import divisors
 from .words import listed, own_last, said
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from ..card.model import Model
 from ..diagnostics import Diagnostic, Edit, Help, Label
+from ..fold import ranges, template, told
 from ..language.pattern import Pattern
 from ..language.spec import PlaceRule
 from ..near import near
 from ..source import Span
-from .fold import ranges, template, told
 from .words import cut_over, listed, own_last, rename, said
 
 if TYPE_CHECKING:

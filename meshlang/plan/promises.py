@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..diagnostics import Bag, Diagnostic, Label
+from ..fold import told
 from ..language.spec import Check, Written
-from .fold import told
 from .ir import Plan, Tensor, numel
 from .resolve import Resolved
 

@@ -12,13 +12,13 @@ from functools import cached_property
 
 from ..card.model import Factors, Model
 from ..diagnostics import Bag
+from ..fold import template
 from ..language.pattern import Pattern
 from ..language.spec import LEVELS, AxisEntry, PlaceRule, PluginTable, Spec, Written
 from ..mesh import KNOWN_AXES, Mesh
 from ..source import Span
 from . import cut_findings, findings, mesh_findings
 from .alike import Alike, folded
-from .fold import template
 from .ir import Origin, Precision, RunSizes
 from .mesh import inside_nodes, resolve_mesh
 

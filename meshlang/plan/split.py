@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 
 from ..card.model import Model, SplitWord
 from ..diagnostics import Bag, Diagnostic, Edit, Help, Label
+from ..fold import fold
 from ..language.spec import Written
 from ..near import near
 from ..source import Span
 from .balance import balanced
-from .fold import fold
 from .words import listed, rename
 
 Parts = tuple[tuple[str, ...], ...]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..diagnostics import Bag
+from ..fold import template
 from ..language.spec import PlaceRule
 from . import cut_findings, findings
 from .collectives import known_move, moves
-from .fold import template
 from .ir import Edge, Plan, Tensor
 from .resolve import Resolved
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ..fold import fold
 from ..plan.diff import Changed, Difference
-from ..plan.fold import fold
 from .tables import bytes_text, table
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from ..plan.fold import fold
+from ..fold import fold
 from ..plan.ir import Plan
 from ..plan.promises import said
 from .plan import grouped

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
 
+from ..fold import fold, ranges, template
 from ..plan.collectives import moves
-from ..plan.fold import fold, ranges, template
 from ..plan.ir import Collective, Edge, Plan, Precision, Tensor
 from ..plan.promises import said
 from ..plan.stages import stages_at
