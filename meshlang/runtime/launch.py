@@ -50,9 +50,9 @@ def _recipe(spec: Spec) -> str:
     bag.add(
         Diagnostic(
             code="no-recipe",
-            message="nothing says what to train: `recipe` in [launch] names a function that returns torchtitan's config",
+            message="nothing says what to train: [launch] names no recipe",
             label=Label(span=spec.launch.span if spec.launch is not None else spec.model.span),
-            notes=('recipe = "meshlang_models.llama:tiny"',),
+            notes=("a recipe is a function that returns torchtitan's config", 'recipe = "meshlang_models.llama:tiny"'),
         )
     )
     bag.check()

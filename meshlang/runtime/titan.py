@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torchtitan.components.loss import BaseLoss
+from torchtitan.components.loss import BaseLoss, ChunkedLossWrapper
 from torchtitan.config import ParallelismConfig, TrainingConfig
 from torchtitan.trainer import Trainer
 
@@ -20,6 +22,9 @@ from .batch import balance
 from .parallel import degrees, parallelize_fn
 from .pipeline import pipelined
 from .trainer import with_trainer
+
+
+logger = logging.getLogger(__name__)
 
 
 def apply(config: Trainer.Config, spec: Plan | str | Path) -> Trainer.Config:
@@ -45,7 +50,17 @@ def apply(config: Trainer.Config, spec: Plan | str | Path) -> Trainer.Config:
         training=training(config.training, plan),
         loss=loss(config.loss, plan),
     )
+    for what in beyond(config):
+        logger.warning("the plan does not list every collective of this run: %s", what)
     return with_trainer(pipelined(config, plan), plan)
+
+
+def beyond(config: Trainer.Config) -> Iterator[str]:
+    """What a recipe adds to the collectives of a plan, without any change to its values."""
+    if config.activation_checkpoint is not None:
+        yield "activation checkpointing runs some of the forward again in the backward"
+    if isinstance(config.loss, ChunkedLossWrapper.Config):
+        yield "the chunked loss runs the head, and reduces, once a chunk"
 
 
 def plan_for(path: str | Path) -> Plan:
