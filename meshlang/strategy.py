@@ -35,6 +35,7 @@ from .language.spec import PluginTable
 from .mesh import Mesh
 from .placement import Layout, Partial, Placement, Replicate, Shard
 from .plan.ir import Collective, Edge, PipelineUse, Plan, StrategyUse, Tensor, Unit
+from .source import Source, Span
 
 __all__ = [
     "Collective",
@@ -52,6 +53,8 @@ __all__ = [
     "Replicate",
     "Schedule",
     "Shard",
+    "Source",
+    "Span",
     "Strategy",
     "StrategyUse",
     "Tensor",

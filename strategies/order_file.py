@@ -11,8 +11,7 @@ from meshlang.diagnostics import Diagnostic, Label
 from meshlang.pipeline.actions import Action, read_cell
 from meshlang.pipeline.check import Problem, problems, stages_of
 from meshlang.pipeline.orders import Order
-from meshlang.source import Source, Span
-from meshlang.strategy import Context
+from meshlang.strategy import Context, Source, Span
 
 from .torch_schedule import PIPELINE_AXIS, TorchSchedule, keeps_weights
 

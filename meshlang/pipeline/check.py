@@ -82,10 +82,10 @@ def _one_place(cells: Cells, microbatches: int) -> Iterator[Problem]:
 def _all_stages(cells: Cells, microbatches: int) -> Iterator[Problem]:
     """Each rank has as many stages, and none is left out; torchtitan knows two ways to lay them out."""
     places = stages_of(cells)
-    ranks, count = len(cells), max(places, default=-1) + 1
-    missing = [stage for stage in range(count) if stage not in places]
-    if missing or not count:
-        yield Problem(message=f"stage {missing[0] if missing else 0} has no action")
+    ranks, count = len(cells), len(places)
+    first = next(stage for stage in range(count + 1) if stage not in places)
+    if first < count or not count:
+        yield Problem(message=f"stage {first} has no action")
     elif count % ranks:
         yield Problem(message=f"{count} stages do not divide over {ranks} ranks")
     elif style_of(places, ranks) is None:

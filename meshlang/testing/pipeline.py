@@ -120,16 +120,26 @@ def step(
     config: Any, schedule: Any, parts: list[nn.Module], batch: Batch, tokens: int, parallel_dims: Any
 ) -> torch.Tensor:
     """This rank's share of the loss after a step, as torchtitan's Trainer makes it; 0 without the last stage."""
+    passes = batch.tokens.shape[0] // config.training.local_batch_size
+    losses = [_pass(config, schedule, parts, each, tokens, parallel_dims) for each in _chunks(batch, passes)]
+    return torch.stack(losses).sum()
+
+
+def _chunks(batch: Batch, count: int) -> list[Batch]:
+    """Equal slices of a batch, over sequences."""
+    slices = zip(*(getattr(batch, name).chunk(count) for name in ("tokens", "positions", "labels")), strict=True)
+    return [Batch(tokens=tokens, positions=positions, labels=labels) for tokens, positions, labels in slices]
+
+
+def _pass(
+    config: Any, schedule: Any, parts: list[nn.Module], batch: Batch, tokens: int, parallel_dims: Any
+) -> torch.Tensor:
     from torchtitan.distributed.utils import get_spmd_context
 
     from . import titan
 
     count = batch.tokens.shape[0] // config.parallelism.pipeline_parallel_microbatch_size
-    slices = zip(*(getattr(batch, name).chunk(count) for name in ("tokens", "positions", "labels")), strict=True)
-    made = [
-        titan.model_inputs(config, parts[0], Batch(tokens=tokens_, positions=positions, labels=labels), parallel_dims)
-        for tokens_, positions, labels in slices
-    ]
+    made = [titan.model_inputs(config, parts[0], each, parallel_dims) for each in _chunks(batch, count)]
     stages = stages_of(schedule)
     first, last = any(stage.is_first for stage in stages), any(stage.is_last for stage in stages)
     losses: list[torch.Tensor] = []

@@ -50,10 +50,13 @@ schedule = "NAME"
 microbatches = 8
 """
 
+FILE = PIPELINE.replace("microbatches = 8", f'microbatches = 2\nfile = "{ROOT}/tests/strategies/v.csv"')
+
 #: Plugin -> a spec that uses it and has no findings.
 SPECS = {
     "1f1b": PIPELINE,
     "all_gather_attention": CONTEXT,
+    "csv": FILE,
     "dualpipev": PIPELINE,
     "gpipe": PIPELINE,
     "interleaved_1f1b": PIPELINE,

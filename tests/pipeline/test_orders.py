@@ -1,0 +1,146 @@
+"""Orders of actions, held against those that torch makes, and against their own laws."""
+
+from __future__ import annotations
+
+from itertools import product
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from meshlang.pipeline import orders
+from meshlang.pipeline.actions import Action, read_cell
+from meshlang.pipeline.check import problems, style_of
+
+NUMBERS = [(ranks, microbatches) for ranks, microbatches in product((1, 2, 3, 4), range(1, 13))]
+ROUNDS = [(p, v, m) for (p, m), v in product(NUMBERS, (1, 2, 3, 4)) if m % max(1, m // p) == 0]
+
+
+def _torch_order(name: str, ranks: int, chunks: int, microbatches: int) -> orders.Order:
+    """The order that torch's schedule of this name holds."""
+    import torch
+    from torch.distributed.pipelining.schedules import PipelineScheduleSingle, get_schedule_class
+
+    made: Any = get_schedule_class(name)
+    stages = [
+        SimpleNamespace(
+            num_stages=ranks * chunks,
+            group_size=ranks,
+            group_rank=0,
+            stage_index=chunk * ranks,
+            submod=torch.nn.Identity(),
+        )
+        for chunk in range(chunks)
+    ]
+    single = issubclass(made, PipelineScheduleSingle)
+    schedule = made(stages[0] if single else stages, microbatches, lambda *_: None)
+    found = schedule._get_pipeline_order() if single else schedule.pipeline_order
+    rows = ([str(action) for action in found[rank] if action is not None] for rank in range(ranks))
+    return tuple(tuple(action for action in row if "REDUCE" not in action) for row in rows)
+
+
+@pytest.mark.parametrize(("ranks", "microbatches"), NUMBERS)
+def test_gpipe_is_torchs(ranks: int, microbatches: int) -> None:
+    """GPipe's order is the one that torch holds."""
+    assert orders.gpipe(ranks, microbatches) == _torch_order("GPipe", ranks, 1, microbatches)
+
+
+@pytest.mark.parametrize(("ranks", "microbatches"), [(p, m) for p, m in NUMBERS if 1 < p <= m])
+def test_one_f_one_b_is_torchs(ranks: int, microbatches: int) -> None:
+    """1F1B's order is torch's, but for the last rank, whose forwards torch 2.14 draws one too high."""
+    ours, theirs = orders.one_f_one_b(ranks, microbatches), _torch_order("1F1B", ranks, 1, microbatches)
+    assert ours[:-1] == theirs[:-1]
+    assert f"{ranks - 1}F{microbatches}" in theirs[-1]
+
+
+@pytest.mark.parametrize(("ranks", "chunks", "microbatches"), ROUNDS)
+def test_interleaved_is_torchs(ranks: int, chunks: int, microbatches: int) -> None:
+    """Both interleaved orders are the ones that torch holds."""
+    numbers = (ranks, chunks, microbatches)
+    assert orders.interleaved(*numbers) == _torch_order("Interleaved1F1B", *numbers)
+    assert orders.interleaved_zero_bubble(*numbers) == _torch_order("InterleavedZeroBubble", *numbers)
+
+
+@pytest.mark.parametrize(("ranks", "chunks", "microbatches"), ROUNDS)
+def test_orders_come_to_their_end(ranks: int, chunks: int, microbatches: int) -> None:
+    """Every order does each action once, and no rank waits for ever."""
+    made = [
+        orders.interleaved(ranks, chunks, microbatches),
+        orders.interleaved_zero_bubble(ranks, chunks, microbatches),
+    ]
+    if chunks == 1:
+        made += [orders.gpipe(ranks, microbatches), orders.one_f_one_b(ranks, microbatches)]
+    for order in made:
+        assert problems(_cells(order), ranks=ranks, microbatches=microbatches) == []
+
+
+def _cells(order: orders.Order) -> list[list[tuple[Action, ...]]]:
+    return [[read_cell(cell) for cell in row] for row in order]
+
+
+#: Two ranks, a V of four stages, two microbatches.
+V = (
+    ("0F0", "0F1", "", "3F0", "3B0", "0B0", "3F1", "3I1", "0B1", "3W1"),
+    ("1F0", "2F0", "1F1", "2B0", "(2F1;1B0)OVERLAP_F_B", "2I1", "1I1", "2W1", "1W1"),
+)
+
+
+def test_a_v_is_an_order() -> None:
+    """Stages may turn back, a backward may be in two, and two actions may share a cell."""
+    assert problems(_cells(V), ranks=2, microbatches=2) == []
+    assert style_of({0: 0, 1: 1, 2: 1, 3: 0}, 2) == "v"
+    assert style_of({0: 0, 1: 1, 2: 0, 3: 1}, 2) == "loop"
+    assert style_of({0: 0, 1: 1, 2: 1, 3: 0, 4: 0, 5: 1}, 2) is None
+    assert read_cell("(2F1;1B0)OVERLAP_F_B") == (Action(2, "F", 1), Action(1, "B", 0))
+
+
+@pytest.mark.parametrize("text", ["F0", "0X0", "0F", "0SEND_F0", "0UNSHARD", "-1F0", "(0F0;x)OVERLAP_F_B"])
+def test_what_is_no_action(text: str) -> None:
+    """Sends and gathers are not written: they follow from the order."""
+    with pytest.raises(ValueError, match="is no action"):
+        read_cell(text)
+
+
+GOOD = [["0F0", "0F1", "0B0", "0B1"], ["1F0", "1B0", "1F1", "1I1", "1W1"]]
+
+
+@pytest.mark.parametrize(
+    ("row", "cell", "text", "message"),
+    [
+        (0, 1, "0F0", "0F0 is there 2 times"),
+        (0, 0, "", "the order lacks 0F0"),
+        (1, 4, "", "the order lacks 1W1"),
+        (1, 3, "1B1", "the order has both 1B1 and its half"),
+        (0, 1, "0F2", "0F2 is of microbatch 2, and there are 2"),
+        (0, 1, "1F1", "stage 1 is on rank 0 and on rank 1"),
+        (1, 0, "3F0", "stage 2 has no action"),
+        (1, 0, "2F0", "3 stages do not divide over 2 ranks"),
+    ],
+)
+def test_broken_orders_are_problems(row: int, cell: int, text: str, message: str) -> None:
+    """Each law says what is wrong, with the action."""
+    cells = [list(each) for each in GOOD]
+    cells[row][cell] = text
+    found = problems(_cells(tuple(map(tuple, cells))), ranks=2, microbatches=2)
+    assert [each.message for each in found] == [message]
+
+
+def test_order_inside_a_stage() -> None:
+    """A backward before its forward, and a gradient of weights before that of the input, are problems."""
+    early = [["0F0", "0B0"], ["1B0", "1F0"]]
+    assert problems(_cells(tuple(map(tuple, early))), ranks=2, microbatches=1)[0].message == "1B0 stands before 1F0"
+    swapped = [["0F0", "0B0"], ["1F0", "1W0", "1I0"]]
+    assert problems(_cells(tuple(map(tuple, swapped))), ranks=2, microbatches=1)[0].message == "1W0 stands before 1I0"
+
+
+def test_ranks_that_wait_for_each_other() -> None:
+    """An order in which nobody can go on is found before anything starts."""
+    cells = _cells((("0F0", "0B0", "0F1", "0B1"), ("1F0", "1F1", "1B0", "1B1")))
+    found = problems(cells, ranks=2, microbatches=2)
+    message = "no rank can go on: rank 0 waits at 0B0 for the backward of stage 1 for microbatch 0"
+    assert [each.message for each in found] == [message]
+
+
+def test_rows_are_the_axis() -> None:
+    """An order has a row for each rank of the pipeline."""
+    assert problems(_cells((("0F0", "0B0"),)), ranks=2, microbatches=1)[0].message.startswith("the order has 1 rows")
