@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal, final
 
+from meshlang.pipeline.orders import Order
+from meshlang.pipeline.v_orders import dualpipev
 from meshlang.strategy import Context, Diagnostic
 
-from .torch_schedule import TorchSchedule, at_least, exactly, keeps_weights
+from .torch_schedule import TorchSchedule, at_least, exactly, keeps_weights, numbers_of
 
 
 @final
@@ -24,3 +26,8 @@ class DualPipeV(TorchSchedule):
         """Two stages a rank, a microbatch for each stage; weights are kept for their gradients."""
         yield from list(exactly(self, context, 2)) or at_least(self, context)
         yield from keeps_weights(context)
+
+    def order(self, context: Context) -> Order:
+        """As torch runs it."""
+        ranks, _, microbatches = numbers_of(self, context)
+        return dualpipev(ranks, microbatches)

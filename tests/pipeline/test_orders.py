@@ -8,12 +8,16 @@ from typing import Any
 
 import pytest
 
-from meshlang.pipeline import orders
+from meshlang.pipeline import orders, v_orders
 from meshlang.pipeline.actions import Action, read_cell
 from meshlang.pipeline.check import problems, style_of
 
 NUMBERS = [(ranks, microbatches) for ranks, microbatches in product((1, 2, 3, 4), range(1, 13))]
 ROUNDS = [(p, v, m) for (p, m), v in product(NUMBERS, (1, 2, 3, 4)) if m % max(1, m // p) == 0]
+
+
+#: torch's schedules whose stages turn back.
+V_NAMES = ("ZBVZeroBubble", "DualPipeV")
 
 
 def _torch_order(name: str, ranks: int, chunks: int, microbatches: int) -> orders.Order:
@@ -27,7 +31,7 @@ def _torch_order(name: str, ranks: int, chunks: int, microbatches: int) -> order
             num_stages=ranks * chunks,
             group_size=ranks,
             group_rank=0,
-            stage_index=chunk * ranks,
+            stage_index=chunk * ranks if name not in V_NAMES else chunk * (2 * ranks - 1),
             submod=torch.nn.Identity(),
         )
         for chunk in range(chunks)
@@ -59,6 +63,18 @@ def test_interleaved_is_torchs(ranks: int, chunks: int, microbatches: int) -> No
     numbers = (ranks, chunks, microbatches)
     assert orders.interleaved(*numbers) == _torch_order("Interleaved1F1B", *numbers)
     assert orders.interleaved_zero_bubble(*numbers) == _torch_order("InterleavedZeroBubble", *numbers)
+
+
+@pytest.mark.parametrize(("ranks", "microbatches"), NUMBERS)
+def test_v_orders_are_torchs(ranks: int, microbatches: int) -> None:
+    """Orders in the shape of a V are torch's, and come to their end."""
+    made = {"ZBVZeroBubble": v_orders.zbv}
+    if microbatches >= 2 * ranks:
+        made["DualPipeV"] = v_orders.dualpipev
+    for name, order in made.items():
+        ours = order(ranks, microbatches)
+        assert ours == _torch_order(name, ranks, 2, microbatches)
+        assert problems(_cells(ours), ranks=ranks, microbatches=microbatches) == []
 
 
 @pytest.mark.parametrize(("ranks", "chunks", "microbatches"), ROUNDS)
