@@ -246,7 +246,7 @@ class _Words:
             pattern = Pattern.parse(glob)
         except PatternError:
             return False
-        return any(pattern.covers(module) for module in self.modules)
+        return all(any(each.covers(module) for module in self.modules) for each in pattern.alternatives())
 
 
 def _keys(node: Node, table: Table, path: tuple[str, ...], words: _Words) -> Iterator[Known]:

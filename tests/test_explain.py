@@ -40,4 +40,4 @@ def test_page_is_short_and_titled(path: Path) -> None:
     title, what, why, *_ = path.read_text(encoding="utf-8").split("\n\n")
     assert title == f"# {path.stem}"
     assert not any(text.startswith(("#", "```")) for text in (what, why))
-    assert len(what) + len(why) < 600
+    assert len(what) + len(why) < 800
