@@ -37,13 +37,13 @@ class PlanPipelining:
         self, model: nn.Module, *, parallelism: ParallelismConfig, **options: Any
     ) -> tuple[Any, list[nn.Module], bool, bool]:
         """(schedule, parts of the model on this rank, first stage is here, last stage is here)."""
-        with _order_file(self.plan) as path:
+        with order_file(self.plan) as path:
             parallelism = replace(parallelism, pipeline_parallel_schedule_csv=path)
             return pipeline_llm(model, parallelism=parallelism, **options)
 
 
 @contextmanager
-def _order_file(plan: Plan) -> Iterator[str]:
+def order_file(plan: Plan) -> Iterator[str]:
     """The plan's order of actions as a file that torch reads, or "" for a schedule that torch makes itself."""
     assert plan.pipeline is not None
     if plan.pipeline.ops != "csv":

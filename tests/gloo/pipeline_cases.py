@@ -21,6 +21,7 @@ class Pipe:
     Attributes:
         store: whether parameters are stored in parts over dp. after: when they are freed, if said.
         sequence: whether tp also cuts the sequence between modules.
+        context: the strategy that runs attention over cp.
         more: further lines of `[pipeline]`.
     """
 
@@ -33,6 +34,7 @@ class Pipe:
     store: bool = False
     after: str | None = None
     sequence: bool = False
+    context: str | None = None
     accumulation: int = 1
     more: str = ""
 
@@ -70,6 +72,13 @@ DEEP = {
     "file, one stage a rank": Pipe(schedule="csv", microbatches=2, dp=2, store=True, more='file = "line.csv"'),
 }
 
+CONTEXT = {
+    "1f1b, ring": Pipe(schedule="1f1b", cp=2, context="ring_attention"),
+    "1f1b, all-gather": Pipe(schedule="1f1b", cp=2, context="all_gather_attention"),
+    "interleaved, ulysses": Pipe(schedule="interleaved_1f1b", cp=2, context="ulysses"),
+    "dualpipev, ring, tp": Pipe(schedule="dualpipev", cp=2, tp=2, context="ring_attention"),
+}
+
 #: Of the model with six layers.
 LONGER = {
     "interleaved, 4 a rank": Pipe(schedule="interleaved_1f1b", dp=2, store=True, more="chunks = 4"),
@@ -102,6 +111,8 @@ def spec(pipe: Pipe, model: str, dtype: str) -> str:
     lines += ["[place]", 'batch = "dp"', *(f"{name} = {weights}" for name in ("heads", "kv_heads", "mlp", "vocab"))]
     if pipe.sequence:
         lines += ['seq = "tp"', f'[within."{GATHERED["llama"]}"]', 'seq = "whole"']
+    if pipe.context:
+        lines += ['seq = "cp"', f"[strategy.{pipe.context}]", 'axis = "cp"']
     if pipe.store:
         lines += ["[store]", 'over = ["dp"]', *([f'after_forward = "{pipe.after}"'] if pipe.after else [])]
     lines += ["[pipeline]", f'schedule = "{pipe.schedule}"', f"microbatches = {pipe.microbatches}", pipe.more]

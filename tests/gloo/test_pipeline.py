@@ -1,7 +1,7 @@
 """One step through a pipeline is that of one rank, under each of torch's schedules and beside other parallelism."""
 
 import pytest
-from pipeline_cases import DEEP, LLAMA3, LONGER, PAIRS, SINGLE, Pipe, plan_of
+from pipeline_cases import CONTEXT, DEEP, LLAMA3, LONGER, PAIRS, SINGLE, Pipe, plan_of
 from references import References
 
 from meshlang.testing.parity import differences
@@ -15,7 +15,7 @@ RECIPES = {
 BOUNDS = {"float64": 1e-12, "float32": 5e-6}
 
 CASES = [
-    *(("llama/tiny", name, pipe, "float64") for name, pipe in {**SINGLE, **PAIRS, **DEEP}.items()),
+    *(("llama/tiny", name, pipe, "float64") for name, pipe in {**SINGLE, **PAIRS, **DEEP, **CONTEXT}.items()),
     *(("llama/tiny", name, DEEP[name], "float32") for name in ("1f1b, fsdp, tp", "zbv, fsdp, tp", "uneven split")),
     *(("llama/debug", name, pipe, "float64") for name, pipe in LONGER.items()),
     *(("llama3/debugmodel", name, pipe, "float64") for name, pipe in LLAMA3.items()),
