@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -16,21 +17,27 @@ from ..plan.data import to_data
 from ..plan.flags import flags_agree, override_flags
 from ..plan.ir import Plan
 from .recipe import JOB, Job
+from .torchrun import Torchrun
 
 
-def launch(asked: Request, *, flags: Sequence[str] = (), device: str | None = None) -> int:
+def launch(
+    asked: Request, *, flags: Sequence[str] = (), device: str | None = None, torchrun: Torchrun | None = None
+) -> int:
     """Train as a spec says; the exit code of the run.
 
     Args:
         flags: torchtitan's own; they win over `[launch] set`.
         device: "cpu" or "cuda"; None takes cuda where there is one.
+        torchrun: its flags for several nodes and for restarts.
 
     Raises:
+        TorchrunError: its flags do not go together, or not with the plan.
         SpecError: the spec has findings, names no recipe, or a flag says otherwise than the spec.
     """
     spec = load(asked)
     plan = plan_of(spec, resolved_of(spec, asked), launch=True)
     recipe = _recipe(spec)
+    words = (torchrun or Torchrun()).words(plan.ranks)
     bag = Bag()
     flags_agree(flags, plan, spec, bag)
     bag.check()
@@ -40,7 +47,7 @@ def launch(asked: Request, *, flags: Sequence[str] = (), device: str | None = No
     with tempfile.TemporaryDirectory(prefix="meshlang-") as folder:
         path = Path(folder) / "job.json"
         Job(recipe=recipe, device=device, plan=to_data(plan)).write(path)
-        return _run(plan, path, every)
+        return _run(plan, path, words, every)
 
 
 def _recipe(spec: Spec) -> str:
@@ -84,14 +91,15 @@ def _last_pipeline_rank(plan: Plan) -> int:
     return plan.mesh.rank({axis: plan.mesh.size(axis) - 1 if axis in axes else 0 for axis in plan.mesh.names})
 
 
-def _run(plan: Plan, job: Path, flags: Sequence[str]) -> int:
-    """torchrun on this machine; its exit code, or 130 after Ctrl-C."""
+def _run(plan: Plan, job: Path, words: Sequence[str], flags: Sequence[str]) -> int:
+    """torchrun on this machine; its exit code, or 128 + n after signal n."""
     command = [
         sys.executable,
         "-m",
-        "torch.distributed.run",
-        "--standalone",
-        f"--nproc-per-node={plan.ranks}",
+        "meshlang.runtime.agent",
+        *words,
+        f"--log-dir={job.parent / 'logs'}",
+        "--log-line-prefix-template=[rank${rank}]:",
         "--local-ranks-filter=0",
         "--role=rank",
         "--tee=3",
@@ -106,10 +114,31 @@ def _run(plan: Plan, job: Path, flags: Sequence[str]) -> int:
     if plan.stages:
         # torchtitan warns unless the last stage's rank is logged too; here every rank has its loss
         environment.setdefault("LOG_RANK", str(_last_pipeline_rank(plan)))
-    process = subprocess.Popen(command, env=environment)
-    while True:
-        try:
-            return process.wait()
-        except KeyboardInterrupt:
-            # Ctrl-C reaches torchrun too, which ends its ranks: wait for it.
-            continue
+    return _wait(command, environment)
+
+
+def _wait(command: Sequence[str], environment: dict[str, str]) -> int:
+    """The exit code of a command in a session of its own; a signal for this process ends it too."""
+    heard: list[int] = []
+    process: list[subprocess.Popen[bytes]] = []
+
+    def hear(number: int, _: object) -> None:
+        heard.append(number)
+        for each in process:
+            each.terminate()
+
+    asked = [number for number in _ENDING if (number, signal.getsignal(number)) != (signal.SIGHUP, signal.SIG_IGN)]
+    before = {number: signal.signal(number, hear) for number in asked}  # nohup stays nohup
+    try:
+        process.append(subprocess.Popen(command, env=environment, start_new_session=True))
+        if heard:
+            process[0].terminate()
+        code = process[0].wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return 128 + heard[0] if heard else code
+
+
+#: Signals after which torchrun ends its ranks, and then itself.
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

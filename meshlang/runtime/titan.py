@@ -19,10 +19,10 @@ from ..lowering.ops import installing
 from ..plan.ir import Plan
 from ..plan.launchable import cuts_sequence, parts
 from .batch import balance
+from .checkpointer import checked
 from .parallel import degrees, parallelize_fn
 from .pipeline import pipelined
 from .trainer import with_trainer
-
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +49,7 @@ def apply(config: Trainer.Config, spec: Plan | str | Path) -> Trainer.Config:
         parallelism=parallelism(config.parallelism, plan),
         training=training(config.training, plan),
         loss=loss(config.loss, plan),
+        checkpoint=checked(config.checkpoint, plan),
     )
     for what in beyond(config):
         logger.warning("the plan does not list every collective of this run: %s", what)

@@ -3,11 +3,29 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+
+from . import progress
 
 
 def main() -> None:
-    """Run torchtitan's `main` on the job of this launch, with the flags of this command line."""
+    """Run torchtitan's `main` on the job of this launch, with the flags of this command line.
+
+    An exception goes to the launch, which tells it once; a rank prints none.
+    """
+    progress.end_with_parent(signal.SIGKILL)
+    try:
+        _train()
+    except Exception as error:
+        from ..lowering.errors import LoweringError
+        from .checkpoints import CheckpointError
+
+        progress.failed(error, expected=isinstance(error, (CheckpointError, LoweringError)))
+        sys.exit(1)
+
+
+def _train() -> None:
     from torchtitan.tools.logging import init_logger
 
     from .device import one_thread_a_rank, prepare
