@@ -30,7 +30,7 @@ parity:  ## every case that trains on real processes over gloo
 	$(PYTHON) -m pytest -m gloo
 
 mutation:  ## specs damaged at random: findings, never an exception, and no mistake passes silently
-	$(PYTHON) -m pytest tests/language/test_mutation.py
+	MESHLANG_MUTATIONS=20000 $(PYTHON) -m pytest tests/test_damaged_specs.py tests/language/test_mutation.py
 
 bench:  ## how long checking and planning take, as whole processes
 	$(PYTHON) benchmarks/plan.py

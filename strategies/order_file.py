@@ -70,8 +70,9 @@ class OrderFile(TorchSchedule):
 def _read(schedule: OrderFile, context: Context) -> Source | None:
     written = context.table.fields.get("file")
     folder = Path(written.span.source.name).parent if written is not None else Path()
+    path = folder / schedule.file
     try:
-        return Source.read(folder / schedule.file)
+        return Source.read(path) if path.is_file() else None
     except (OSError, ValueError):
         return None
 

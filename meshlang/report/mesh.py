@@ -8,6 +8,8 @@ from .tables import table
 
 #: Longer tables are cut here, and say so.
 MOST_ROWS = 64
+#: Longer groups are cut in the middle.
+MOST_MEMBERS = 16
 
 
 def mesh_text(plan: Plan, *, rank: int | None = None, ranks_per_node: int | None = None) -> str:
@@ -16,7 +18,9 @@ def mesh_text(plan: Plan, *, rank: int | None = None, ranks_per_node: int | None
     lines += _ranks(plan.mesh, rank, ranks_per_node)
     lines += ["", "groups"]
     for axis in plan.mesh.axes:
-        lines.append(f"  {axis.name} ({plan.role(axis.name)}, {plan.ranks // axis.size} groups of {axis.size})")
+        count = plan.ranks // axis.size
+        groups = "1 group" if count == 1 else f"{count} groups"
+        lines.append(f"  {axis.name} ({plan.role(axis.name)}, {groups} of {axis.size})")
         lines += [f"    {group}" for group in _groups(plan.mesh, axis.name, rank)]
     return "\n".join(lines) + "\n"
 
@@ -36,15 +40,18 @@ def _ranks(mesh: Mesh, rank: int | None, per_node: int | None) -> list[str]:
 
 def _groups(mesh: Mesh, axis: str, rank: int | None) -> list[str]:
     if rank is not None:
-        return [_members(mesh.group(rank, axis))]
+        return [_members(mesh, axis, rank)]
     firsts = [r for r in range(min(mesh.ranks, 16 * MOST_ROWS)) if mesh.coordinate(r)[axis] == 0]
-    shown = [_members(mesh.group(r, axis)) for r in firsts[: MOST_ROWS // 4]]
+    shown = [_members(mesh, axis, r) for r in firsts[: MOST_ROWS // 4]]
     total = mesh.ranks // mesh.size(axis)
     return shown if len(shown) == total else [*shown, f"... {total - len(shown)} more"]
 
 
-def _members(group: tuple[int, ...]) -> str:
+def _members(mesh: Mesh, axis: str, rank: int) -> str:
     """`0 4 8 12`, or `0 4 8 ... 60` when long."""
-    if len(group) <= 16:
-        return " ".join(map(str, group))
-    return " ".join(map(str, group[:8])) + f" ... {group[-1]}"
+    here, size = mesh.coordinate(rank), mesh.size(axis)
+    shown = range(size) if size <= MOST_MEMBERS else range(MOST_MEMBERS // 2)
+    words = [str(mesh.rank({**here, axis: place})) for place in shown]
+    if size > MOST_MEMBERS:
+        words += ["...", str(mesh.rank({**here, axis: size - 1}))]
+    return " ".join(words)
