@@ -11,15 +11,15 @@ from ..diagnostics import Bag, Diagnostic, Label
 from ..language.spec import Spec, Written
 from ..source import Source, Span
 from .ir import Plan
-from .launchable import parts, schedule_name
+from .launchable import cuts_sequence, parts, schedule_name
 
 
 @dataclass(frozen=True, kw_only=True)
 class Flag:
-    """One `--section.key value` as given; `value` is None for a bare flag."""
+    """One `--section.key value` as given; a bare flag is `True`, and `False` behind `no-`."""
 
     name: str
-    value: str | None
+    value: str
     span: Span
 
 
@@ -48,10 +48,11 @@ def read_flags(flags: Sequence[str]) -> tuple[Flag, ...]:
         if not word.startswith("--"):
             continue
         name, equals, value = word[2:].partition("=")
-        following = flags[index + 1] if index + 1 < len(flags) else None
-        bare = following is None or following.startswith("--")
-        given = value if equals else None if bare else following
-        found.append(Flag(name=name.replace("-", "_"), value=given, span=span))
+        following = flags[index + 1] if index + 1 < len(flags) else "--"
+        given = value if equals else "True" if following.startswith("--") else following
+        section, dot, last = name.replace("-", "_").rpartition(".")
+        name, given = (last[3:], "False") if last.startswith("no_") else (last, given)
+        found.append(Flag(name=f"{section}{dot}{name}", value=given, span=span))
     return tuple(found)
 
 
@@ -60,8 +61,10 @@ def decided(plan: Plan, spec: Spec) -> dict[str, tuple[str, Span]]:
     mesh = spec.mesh_span
     sizes = {name: plan.mesh.product(axes) for name, axes in parts(plan).items()}
     found = {key: (str(sizes[axis]), mesh) for key, axis in _DEGREES.items()}
-    found["parallelism.spmd_backend"] = ("spmd_types", mesh)
+    found |= {key: (value, mesh) for key, value in _run_as_planned(plan).items()}
+    found["parallelism.fsdp_reshard_after_forward"] = (reshard(plan), spec.store.span if spec.store else mesh)
     found |= {key: (str(written.value), written.span) for key, written in _run(spec)}
+    found |= _recipe(spec) | _stages(plan, spec)
     if plan.sizes.batch is not None and spec.sizes is not None and spec.sizes.batch is not None:
         local = plan.sizes.batch // (sizes["dp_replicate"] * sizes["dp_shard"] * plan.sizes.accumulation)
         found["training.local_batch_size"] = (str(local), spec.sizes.batch.span)
@@ -69,15 +72,52 @@ def decided(plan: Plan, spec: Spec) -> dict[str, tuple[str, Span]]:
     return found
 
 
-def _microbatch(plan: Plan, spec: Spec, local: int) -> dict[str, tuple[str, Span]]:
-    """The schedule, and the sequences of a microbatch."""
+def _run_as_planned(plan: Plan) -> dict[str, str]:
+    """Keys that would make the run another one than the plan's, or that it would not follow."""
+    found = {
+        "parallelism.spmd_backend": "spmd_types",
+        "parallelism.expert_parallel_degree": "1",
+        "parallelism.enable_sequence_parallel": str(cuts_sequence(plan)),
+    }
+    if parts(plan)["cp"]:
+        balances = any(("balance", "head_tail") in use.options for use in plan.strategies)
+        found["parallelism.context_parallel_load_balancer"] = "headtail" if balances else "None"
+    return found
+
+
+def reshard(plan: Plan) -> str:
+    """torchtitan's word for when units are freed; the plan's units themselves say more."""
+    after = {unit.after_forward for unit in plan.units}
+    if after == {"free"}:
+        return "always"
+    return "never" if after == {"keep"} else "default"
+
+
+def _recipe(spec: Spec) -> dict[str, tuple[str, Span]]:
+    """torchtitan's two words for a recipe: any value would take the place of the plan's."""
+    recipe = spec.launch.recipe if spec.launch is not None else None
+    return {} if recipe is None else dict.fromkeys(("module", "config"), (recipe.value, recipe.span))
+
+
+def _stages(plan: Plan, spec: Spec) -> dict[str, tuple[str, Span]]:
+    """What says which modules each stage has, and in which order it runs them."""
     if spec.pipeline is None or plan.pipeline is None or not plan.stages:
         return {}
-    name, written = spec.pipeline.schedule.name, spec.pipeline.microbatches
-    found = {"parallelism.pipeline_parallel_schedule": (str(schedule_name(plan)), name.span)}
-    if written is not None:
-        found["parallelism.pipeline_parallel_microbatch_size"] = (str(local // written.value), written.span)
-    return found
+    name, span = spec.pipeline.schedule.name, spec.pipeline.span
+    return {
+        "parallelism.pipeline_parallel_schedule": (str(schedule_name(plan)), name.span),
+        "parallelism.pipeline_parallel_schedule_csv": ("None", name.span),
+        "parallelism.pipeline_parallel_layers_per_stage": ("None", span),
+        "parallelism.module_fqns_per_model_part": ("that of its stages", span),
+    }
+
+
+def _microbatch(plan: Plan, spec: Spec, local: int) -> dict[str, tuple[str, Span]]:
+    """The sequences of a microbatch."""
+    written = spec.pipeline.microbatches if spec.pipeline is not None else None
+    if written is None or not plan.stages:
+        return {}
+    return {"parallelism.pipeline_parallel_microbatch_size": (str(local // written.value), written.span)}
 
 
 _DEGREES = {
