@@ -13,7 +13,23 @@ from ..source import Span
 from .files import VERSION
 from .findings import bad_value, near_words, offer, repeated, wrong_type
 from .pattern import Pattern, PatternError
-from .shape import Axes, AxisSize, Bytes, Choice, Flags, Glob, Kind, Names, Real, Text, Truth, Version, Whole, expected
+from .shape import (
+    Axes,
+    AxisSize,
+    Bytes,
+    Choice,
+    Flags,
+    Function,
+    Glob,
+    Kind,
+    Names,
+    Real,
+    Text,
+    Truth,
+    Version,
+    Whole,
+    expected,
+)
 from .spec import Written
 from .toml import Node
 
@@ -29,6 +45,9 @@ UNITS = {
     "GiB": 2**30,
     "TiB": 2**40,
 }
+#: How a function of a module is spelled, and how a flag is.
+FUNCTION = "[A-Za-z_][A-Za-z0-9_]*([.][A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*"
+FLAG = "[A-Za-z_][A-Za-z0-9_-]*([.][A-Za-z_][A-Za-z0-9_-]*)*"
 
 
 def whole(shape: Whole, node: Node, name: str, bag: Bag) -> int | None:
@@ -69,6 +88,15 @@ def text(shape: Text, node: Node, name: str, bag: Bag) -> str | None:
         return bag.add(wrong_type(name, shape, node))
     if not node.value.strip():
         return bag.add(bad_value(f"`{name}` is empty", node))
+    return node.value
+
+
+def function(shape: Function, node: Node, name: str, bag: Bag) -> str | None:
+    """The import path of a function."""
+    if not isinstance(node.value, str):
+        return bag.add(wrong_type(name, shape, node))
+    if re.fullmatch(FUNCTION, node.value) is None:
+        return bag.add(bad_value(f"`{name}` takes {expected(shape)}, not {node.span.text}", node))
     return node.value
 
 
@@ -214,12 +242,12 @@ def flags(shape: Flags, node: Node, name: str, bag: Bag) -> dict[str, Written[An
 
 def _flatten(table: Node, before: str, taken: dict[str, Written[Any]], bag: Bag) -> None:
     for name, node in table.value.items():
-        dotted = before + name
-        if isinstance(node.value, dict):
+        dotted, key = before + name, node.key or node.span
+        if re.fullmatch(FLAG, name) is None:
+            bag.add(_no_flag(name, key))
+        elif isinstance(node.value, dict):
             _flatten(node, f"{dotted}.", taken, bag)
-            continue
-        key = node.key or node.span
-        if not _is_flag(node):
+        elif not _is_flag(node):
             bag.add(
                 bad_value(f"`{dotted}`: a flag takes a string, a number, true or false, or an array of these", node)
             )
@@ -228,6 +256,14 @@ def _flatten(table: Node, before: str, taken: dict[str, Written[Any]], bag: Bag)
             bag.add(bad_value(f"`{dotted}` is set twice", node, "and again here", labels=(label,)))
         else:
             taken[dotted] = Written(value=_plain(node), span=node.span, key=key)
+
+
+def _no_flag(name: str, key: Span) -> Diagnostic:
+    """A key that torchtitan could not be told; offers the word inside it."""
+    word = name.strip(" -")
+    fix = (offer(f'write `"{word}"`', key, f'"{word}"'),) if re.fullmatch(FLAG, word) else ()
+    message = f"`{name}` is no flag; `training.steps`, without dashes before it, is"
+    return Diagnostic(code="bad-value", message=message, label=Label(span=key), help=fix)
 
 
 def _plain(node: Node) -> Any:

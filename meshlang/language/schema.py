@@ -7,7 +7,7 @@ from typing import Any
 
 from ..registry import PluginError, Plugins, Registry
 from .files import VERSION, presets
-from .leaves import UNITS
+from .leaves import FLAG, FUNCTION, UNITS
 from .plugins import joined, load
 from .shape import (
     Anything,
@@ -17,6 +17,7 @@ from .shape import (
     Choice,
     Either,
     Flags,
+    Function,
     Glob,
     Key,
     Kind,
@@ -43,7 +44,8 @@ _FIXED: Mapping[type, dict[str, Any]] = {
     Axes: {"anyOf": [_WORD, _WORDS]},
     AxisSize: {"anyOf": [{"type": "integer", "minimum": 1}, {"const": "rest"}]},
     Bytes: {"type": "string", "pattern": rf"^\s*[0-9]+(\.[0-9]+)?\s*({'|'.join(UNITS)})\s*$"},
-    Flags: {"type": "object"},
+    Flags: {"type": "object", "propertyNames": {"pattern": f"^{FLAG}$"}},
+    Function: {"type": "string", "pattern": f"^{FUNCTION}$"},
     Glob: _WORD,
     Kind: {"type": "string", "pattern": r"^(R|S\([0-9]+\)|stored)$"},
     Names: _WORDS,

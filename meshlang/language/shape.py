@@ -34,6 +34,11 @@ class Text:
 
 
 @dataclass(frozen=True)
+class Function:
+    """A function by its import path, as package.module:function."""
+
+
+@dataclass(frozen=True)
 class Choice:
     """One of some words or numbers."""
 
@@ -149,6 +154,7 @@ Shape: TypeAlias = (
     | Real
     | Truth
     | Text
+    | Function
     | Choice
     | Version
     | Bytes
@@ -170,6 +176,7 @@ Shape: TypeAlias = (
 _SAYS: Mapping[type, str] = {
     Truth: "`true` or `false`",
     Text: "a string",
+    Function: 'a string such as "package.module:function"',
     Version: "the whole number 1",
     Bytes: 'a string such as "2 GiB"',
     AxisSize: 'a whole number or "rest"',

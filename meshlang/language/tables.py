@@ -9,6 +9,7 @@ from .shape import (
     Bytes,
     Choice,
     Flags,
+    Function,
     Glob,
     Key,
     Kind,
@@ -106,7 +107,7 @@ CHECK = Table(
 
 LAUNCH = Table(
     keys={
-        "recipe": Key(shape=Text(), says="torchtitan's config function, as module:function"),
+        "recipe": Key(shape=Function(), says="torchtitan's config function, as module:function"),
         "ranks": Key(shape=_COUNT, says="ranks to start"),
         "set": Key(shape=Flags(), says="torchtitan's flags"),
     }

@@ -236,6 +236,10 @@ def test_other_version_is_the_only_finding() -> None:
         ("microbatches = 8", "microbatch = 8", "unknown-key"),
         ("lr = 1e-3", "lr = 1979-05-27", "bad-value"),
         ("lr = 1e-3", '"a.b" = 1, a.b = 2', "bad-value"),
+        ("lr = 1e-3", '"--a.b" = 1', "bad-value"),
+        ("lr = 1e-3", '"a b" = 1', "bad-value"),
+        (':llama3_debugmodel"', '"', "bad-value"),
+        (':llama3_debugmodel"', ':debug model"', "bad-value"),
         ('model = "llama3/debugmodel"', 'model = ""', "bad-value"),
     ],
 )
@@ -271,6 +275,8 @@ def test_each_mistake_is_one_finding(old: str, new: str, code: str) -> None:
         ('"S(1)"', '"S1"'),
         ('["cp", "tp"]', "[]"),
         ('"bfloat16"', "bfloat16"),
+        ("lr = 1e-3", '"--a.b" = 1'),
+        ("lr = 1e-3", '" a.b" = 1'),
     ],
 )
 def test_each_help_mends_the_spec(old: str, new: str) -> None:

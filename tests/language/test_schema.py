@@ -45,6 +45,7 @@ def _word(word: str, argument: Any, value: Any, rule: dict[str, Any]) -> bool:
             not isinstance(value, dict)
             or all(holds(value[name], each) for name, each in argument.items() if name in value)
         ),
+        "propertyNames": lambda: not isinstance(value, dict) or all(holds(name, argument) for name in value),
         "additionalProperties": lambda: (
             not isinstance(value, dict)
             or all(holds(each, argument) for name, each in value.items() if name not in rule.get("properties", {}))
@@ -96,6 +97,8 @@ def test_schema_is_json() -> None:
         ("[[check]]", "[check]"),
         ("meshlang = 1", "meshlang = 2"),
         ("[expect]", "[expecting]"),
+        ('"training.steps"', '"--training.steps"'),
+        (':llama3_debugmodel"', '"'),
     ],
 )
 def test_schema_and_reader_agree(old: str, new: str) -> None:
