@@ -39,7 +39,6 @@ def lower(plan: Plan, model: nn.Module, mesh: DeviceMesh) -> nn.Module:
     fit(plan, model)
     sayable(plan)
     install(plan, model, lambda axis: mesh[axis] if plan.mesh.size(axis) > 1 else None)
-    install(plan, model, lambda axis: mesh[axis] if plan.mesh.size(axis) > 1 else None)
     distribute(plan, model, mesh)
     for fqn, module in model.named_modules():
         ports = {edge.port: boundary(plan, edge, mesh) for edge in plan.edges if edge.module == fqn}
