@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
+from typing import TypeAlias
 
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 
@@ -38,15 +39,52 @@ class Known:
         groups: dict[str, list[str]] = {}
         for fqn in dict.fromkeys(fqns):
             groups.setdefault(self.template(fqn), []).append(fqn)
-        return tuple(_one(text, members, self._counts[text]) for text, members in groups.items())
+        return tuple(pattern for text, members in groups.items() for pattern in self._patterns(text, members))
+
+    def _patterns(self, text: str, members: Sequence[str]) -> Iterable[str]:
+        """The patterns of names that differ in numbers only; `text` is their template."""
+        if len(members) == 1:
+            return members
+        if len(members) == self._counts[text]:
+            return (text,)
+        known = {_numbers(name) for name, each in self._templates.items() if each == text}
+        return (_filled(text, spelled) for spelled in _spelled({_numbers(fqn) for fqn in members}, known))
 
 
-def _one(text: str, members: Sequence[str], total: int) -> str:
-    if len(members) == 1:
-        return members[0]
-    if len(members) == total or text.count("*") > 1:
-        return text
-    return text.replace("*", f"[{ranges(int(_NUMBER.findall(fqn)[0]) for fqn in members)}]", 1)
+Numbers: TypeAlias = tuple[int, ...]
+
+
+def _numbers(fqn: str) -> Numbers:
+    return tuple(int(number) for number in _NUMBER.findall(fqn))
+
+
+def _filled(text: str, spelled: Sequence[str]) -> str:
+    """The template with something in place of each of its `*`."""
+    pieces = text.split("*")
+    return pieces[0] + "".join(f"{word}{piece}" for word, piece in zip(spelled, pieces[1:], strict=True))
+
+
+def _spelled(members: Set[Numbers], known: Set[Numbers]) -> list[tuple[str, ...]]:
+    """The fewest spellings that stand for `members` and for nothing else of `known`."""
+    if not min(members, default=()):
+        return [()]
+    heads: dict[tuple[tuple[str, ...], ...], list[int]] = {}
+    for head in sorted({numbers[0] for numbers in members}):
+        tails = _spelled(_behind(head, members), _behind(head, known))
+        heads.setdefault(tuple(tails), []).append(head)
+    every = {numbers[0] for numbers in known}
+    return [(_word(firsts, every), *tail) for tails, firsts in heads.items() for tail in tails]
+
+
+def _behind(head: int, numbers: Set[Numbers]) -> set[Numbers]:
+    return {each[1:] for each in numbers if each[0] == head}
+
+
+def _word(numbers: Sequence[int], known: Set[int]) -> str:
+    """`*` for all that there are, `3` for one, `[0-3,7]` for some."""
+    if len(numbers) == 1:
+        return str(numbers[0])
+    return "*" if set(numbers) == known else f"[{ranges(numbers)}]"
 
 
 def ranges(numbers: Iterable[int]) -> str:
