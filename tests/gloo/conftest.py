@@ -1,14 +1,19 @@
 """One pool of ranks for all tests of this folder."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from references import References
+from table import Row, recording, write
 
 from meshlang.testing.ranks import RankPool
 
 PACKAGE = Path(__file__).parent
+
+#: Where the parity table goes, if anywhere.
+TABLE = os.environ.get("MESHLANG_PARITY")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -21,8 +26,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def ranks() -> Iterator[RankPool]:
     """Up to eight ranks; closed when the session ends."""
+    rows: set[Row] = set()
     with RankPool(8, timeout=240) as pool:
+        if TABLE:
+            pool.run = recording(pool.run, rows)  # type: ignore[method-assign]
         yield pool
+    if TABLE:
+        write(Path(TABLE), rows)
 
 
 @pytest.fixture(scope="session")
