@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from ..card.model import Model
 from ..diagnostics import Diagnostic, Edit, Help, Label
-from ..fold import ranges, template, told
+from ..fold import fold, ranges, template, told
 from ..language.pattern import Pattern
-from ..language.spec import PlaceRule
+from ..language.spec import PlaceRule, Store, Written
 from ..near import near
 from ..source import Span
 from .words import cut_over, listed, own_last, rename, said
@@ -175,6 +175,31 @@ def _left_out(rule: PlaceRule, resolved: Resolved) -> Help:
     return Help(text=f"leave the {what} out", edits=(Edit(span=source.span(start, end), text=""),))
 
 
+def never_cut(word: Written[str]) -> Diagnostic:
+    """A name that may be uneven, and that nothing cuts."""
+    message = f"this decides nothing: no rule cuts `{word.value}`, so its parts are never uneven"
+    return Diagnostic(code="decides-nothing", message=message, label=Label(span=word.key))
+
+
+def excepted_twice(store: Store, index: int) -> Diagnostic:
+    """A pattern of `except` that leaves out only what the others leave out."""
+    return Diagnostic(
+        code="decides-nothing",
+        message=f"`{store.exceptions[index].text}` decides nothing: all that it names is excepted without it",
+        label=Label(span=store.exception_spans[index]),
+    )
+
+
+def nothing_stored(store: Store) -> Diagnostic:
+    """`except` leaves out all that `over` would cut."""
+    return Diagnostic(
+        code="decides-nothing",
+        message="[store] decides nothing: `except` leaves out every parameter",
+        label=Label(span=store.exception_spans[0]),
+        labels=(Label(span=store.over[0].key, text="would cut them at rest"),),
+    )
+
+
 def inner_factor(rule: PlaceRule, dims: Mapping[tuple[str, ...], Sequence[str]], resolved: Resolved) -> Diagnostic:
     """A rule cuts a factor that is not the outermost of its tensor dims; `dims` says of each where it is."""
     outer = listed(dict.fromkeys(dim[0] for dim in dims))
@@ -213,16 +238,18 @@ def placed_apart(
 def weight_apart(rule: PlaceRule, name: str, pairs: Sequence[tuple[str, str]], resolved: Resolved) -> Diagnostic:
     """A rule places tensors apart from the modules that compute with them; `pairs` are (fqn, module)."""
     fqn, module = pairs[0]
+    tensors, modules = (fold(names, resolved.model.modules) for names in zip(*pairs, strict=True))
+    meant = modules[0] if len(modules) == 1 else None
     return Diagnostic(
         code="weight-apart",
-        message=f"`{template(fqn)}` has `{name}` {cut_over(resolved.axes(fqn, name))}, "
+        message=f"`{tensors[0]}` has `{name}` {cut_over(resolved.axes(fqn, name))}, "
         f"its module {cut_over(resolved.axes(module, name))}",
         label=Label(span=rule.span),
         notes=(
             f"on {told([fqn for fqn, _ in pairs], resolved.model.modules)}",
             "a module computes with its tensors as they are: name the module, not the tensor",
         ),
-        help=rename(rule.pattern_span, template(module)) if rule.pattern_span is not None else (),
+        help=rename(rule.pattern_span, meant) if rule.pattern_span is not None else (),
     )
 
 

@@ -64,11 +64,14 @@ def _axis_sizes(spec: Spec, ranks: int | None, bag: Bag) -> dict[str, int] | Non
 
 
 def inside_nodes(spec: Spec, mesh: Mesh, bag: Bag) -> None:
-    """Ranks along an axis of `inside_node` share a node.
+    """Ranks fill whole nodes, or one; those along an axis of `inside_node` share one.
 
     They lie among as many neighbours as the axis and those inside it have ranks together.
     """
     per_node = spec.topology.ranks_per_node
+    if per_node is not None and mesh.ranks > per_node.value and mesh.ranks % per_node.value:
+        bag.add(findings.part_of_node(per_node, spec, mesh))
+        return
     for word in spec.topology.inside_node:
         near_ranks = mesh.product(mesh.names[mesh.names.index(word.value) :])
         if per_node is None:

@@ -210,6 +210,16 @@ def node_size_unknown(word: Written[str]) -> Diagnostic:
     )
 
 
+def part_of_node(per_node: Written[int], spec: Spec, mesh: Mesh) -> Diagnostic:
+    """The last node would have ranks for a part of it only."""
+    return Diagnostic(
+        code="leaves-node",
+        message=f"{mesh.ranks} ranks do not fill nodes of {per_node.value}",
+        label=Label(span=per_node.span, text=f"the last node would have {mesh.ranks % per_node.value}"),
+        labels=(Label(span=spec.mesh_span, text=" x ".join(f"{axis.name} {axis.size}" for axis in mesh.axes)),),
+    )
+
+
 def leaves_node(word: Written[str], near_ranks: int, spec: Spec, mesh: Mesh) -> Diagnostic:
     """An axis that was promised to stay inside a node does not."""
     per_node, size = spec.topology.ranks_per_node, mesh.size(word.value)

@@ -19,6 +19,7 @@ from ..mesh import KNOWN_AXES, Mesh
 from ..source import Span
 from . import cut_findings, findings, mesh_findings
 from .alike import Alike, folded
+from .idle import allowances_used, exceptions_used
 from .ir import Origin, Precision, RunSizes
 from .mesh import inside_nodes, resolve_mesh
 
@@ -385,5 +386,13 @@ def strategy_axes(plugin: object) -> tuple[str, ...]:
 
 Law = Callable[[Resolved, Bag], None]
 
-_DECISIONS: tuple[Law, ...] = (_decided_once, _everything_decided, _nothing_idle, _outer_factor, _placed_alike)
+_DECISIONS: tuple[Law, ...] = (
+    _decided_once,
+    _everything_decided,
+    _nothing_idle,
+    allowances_used,
+    exceptions_used,
+    _outer_factor,
+    _placed_alike,
+)
 _CUTS: tuple[Law, ...] = (_one_axis_once, _even, _axes_used)

@@ -1,0 +1,35 @@
+"""Laws of what is written beside the rules, and decides nothing: `uneven`, and `except` of `[store]`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..diagnostics import Bag
+from . import findings
+
+if TYPE_CHECKING:
+    from .resolve import Resolved
+
+
+def allowances_used(resolved: Resolved, bag: Bag) -> None:
+    """Every name that may be uneven is cut by a rule, or may be by a strategy."""
+    cut = {rule.name for rule in resolved.spec.rules if rule.axes}
+    for word in () if resolved.spec.strategies else resolved.spec.uneven:
+        if word.value not in cut:
+            bag.add(findings.never_cut(word))
+
+
+def exceptions_used(resolved: Resolved, bag: Bag) -> None:
+    """Every pattern of `except` leaves out something that the others do not, and not everything."""
+    store = resolved.spec.store
+    if store is None:
+        return
+    parameters = {tensor.fqn for tensor in resolved.model.tensors if tensor.kind == "parameter"}
+    covered = [{fqn for fqn in parameters if pattern.covers(fqn)} for pattern in store.exceptions]
+    for index in reversed(range(len(covered))):
+        others = set[str]().union(*covered[:index], *covered[index + 1 :])
+        if covered[index] <= others:
+            bag.add(findings.excepted_twice(store, index))
+            covered[index] = set()
+    if parameters and parameters == set[str]().union(*covered):
+        bag.add(findings.nothing_stored(store))
