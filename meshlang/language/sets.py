@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from ..diagnostics import Bag, Diagnostic, Label
 from ..source import Source
+from .findings import unknown_key
 from .merge import beside
 from .toml import Node, scan
 
@@ -25,6 +26,9 @@ def read_sets(items: Sequence[str], bag: Bag) -> Node | None:
     nodes = [_read_item(item, bag) for item in items]
     for node in nodes:
         if node is None:
+            return None
+        if "include" in node.value:
+            bag.add(unknown_key(f"`{FLAG}`", "include", node.value["include"], (), None))
             return None
         root = beside(root, node, bag, where="twice by `--set`")
     return root

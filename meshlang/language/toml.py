@@ -19,6 +19,8 @@ from .spans import MOST_NESTING, DeepError, Mark, ScanError, Scanner, TwiceError
 #: TOML asks for this range; Python would read any.
 LARGEST = 2**63 - 1
 SMALLEST = -(2**63)
+#: What some editors begin a UTF-8 file with; TOML knows no such character.
+MARK = "\ufeff"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +58,9 @@ def scan(source: Source, bag: Bag, *, preset: bool = False) -> Node | None:
         span = source.span(source.undecoded, source.undecoded + 1)
         message = f"the text is not UTF-8: line {span.line} has bytes that are no character"
         bag.add(Diagnostic(code="not-utf8", message=message, label=Label(span=span, text="first such byte")))
+        return None
+    if source.text.startswith(MARK):
+        bag.add(_marked(source))
         return None
     try:
         values = tomli.loads(source.text)
@@ -98,6 +103,13 @@ def _fits(node: Node, bag: Bag) -> bool:
 
 def _finding(message: str, span: Span, text: str = "", **more: Any) -> Diagnostic:
     return Diagnostic(code="syntax", message=message, label=Label(span=span, text=text), **more)
+
+
+def _marked(source: Source) -> Diagnostic:
+    """A byte order mark before the text."""
+    span = source.span(0, len(MARK))
+    offer = Help(text="leave it out: save the file as UTF-8 without it", edits=(Edit(span=span, text=""),))
+    return _finding("the text begins with a byte order mark, and TOML has none", span, help=(offer,))
 
 
 def _too_deep(source: Source) -> Diagnostic:

@@ -176,6 +176,13 @@ def test_bare_word_is_offered_in_quotes() -> None:
     assert offer.edits[0].text == '"rest"'
 
 
+def test_byte_order_mark_is_a_finding() -> None:
+    """A byte order mark is named, and leaving it out is offered."""
+    found = finding("\ufeffa = 1\n")
+    assert (found.code, str(found.label.span)) == ("syntax", "t.toml:1:1")
+    assert [edit.text for edit in found.help[0].edits] == [""]
+
+
 def test_bytes_that_are_no_utf8_are_a_finding() -> None:
     """The first byte that is no UTF-8 is a `not-utf8` finding at its character."""
     bag = Bag()
