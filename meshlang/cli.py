@@ -131,6 +131,8 @@ def plan_command(
     """Every tensor's layout, every redistribution and collective with its bytes, state per rank."""
     if update and lock is None:
         raise click.UsageError("--update goes with --lock FILE")
+    if as_json and lock is not None:
+        raise click.UsageError("--json prints the plan, and --lock FILE holds it against a file: one of them")
     plan = planned(request(spec, ranks=ranks, sets=sets, on=on), form, rank)
     if lock is not None:
         sys.exit(_lock(plan, Path(lock), update))

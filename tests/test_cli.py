@@ -269,6 +269,12 @@ def test_update_needs_a_lock(here: Path) -> None:
     assert meshlang("plan", "good.toml", "--ranks", "4", "--update").exit_code == 2
 
 
+def test_a_lock_prints_no_json(here: Path) -> None:
+    """`--json` beside `--lock` is wrong usage, and writes no file."""
+    assert lock("--json").exit_code == 2
+    assert not (here / "plan.lock.toml").exists()
+
+
 # explain, diff, mesh, schema, strategies
 
 
@@ -311,6 +317,13 @@ def test_diff_shows_what_moves(here: Path) -> None:
     result = meshlang("diff", "good.toml", "other.toml", "--ranks", "4")
     assert result.exit_code == 0
     assert "tensors that change place" in result.output
+
+
+def test_diff_folds_tensors_of_one_side(here: Path) -> None:
+    """Tensors that only one of two models has are told once for all layers that are alike."""
+    (here / "other.toml").write_text(GOOD.replace("llama/tiny", "llama/debug"))
+    result = meshlang("diff", "good.toml", "other.toml", "--ranks", "4")
+    assert "only in the second\n  layers.[4-5].attention.qkv_linear.wq.weight\n" in result.output
 
 
 def test_mesh_shows_one_rank(here: Path) -> None:

@@ -17,8 +17,8 @@ def diff_text(found: Difference, names: Iterable[str]) -> str:
     parts = [
         _list("mesh and run", found.mesh),
         _tensors(found.tensors, known),
-        _list("only in the first", found.only_before),
-        _list("only in the second", found.only_after),
+        _list("only in the first", fold(found.only_before, known)),
+        _list("only in the second", fold(found.only_after, known)),
         _list("collectives a step", found.collectives),
         _list("state at rest", found.state),
     ]
