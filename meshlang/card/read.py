@@ -9,7 +9,7 @@ from ..diagnostics import Bag, Label
 from ..language.toml import Node, scan
 from ..near import near
 from ..source import Source, Span
-from .dims import parse_dims
+from .dims import named_twice, parse_dims
 from .fields import Fields
 from .model import RUN_SIZES, Factors, Loss, Model
 from .ports import read_boundaries, read_flow
@@ -251,5 +251,5 @@ def _check_kin(model: Model, fields: Fields) -> None:
     """Two dims of one tensor do not count the same things: an axis would cut both."""
     for tensor in model.tensors:
         kin = [model.kin(factors[0]) for factors in tensor.dims]
-        if len(set(kin)) < len(kin):
+        if len(set(kin)) < len(kin) and named_twice(tensor.dims) is None:
             fields.add("card-dims", f"two dims of `{tensor.fqn}` count the same things", tensor.span)
