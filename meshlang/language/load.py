@@ -60,6 +60,9 @@ def load_document(
     given = read_sets(sets, bag)
     if root is None or given is None or len(bag) > before:
         return None
+    if "card" in root.value and "meshlang" not in root.value:
+        bag.add(_card(root.value["card"]))
+        return None
     if on is not None:
         machine = _machine(over(given, root), on, bag)
         if machine is None:
@@ -67,6 +70,16 @@ def load_document(
         root = replace(over(machine, root), span=root.span, key=None)
     root = replace(over(given, root), span=root.span)
     return Document(source=files.sources[0], root=root, sources=tuple(files.sources), on=on)
+
+
+def _card(node: Node) -> Diagnostic:
+    """A model card where a spec is read."""
+    return Diagnostic(
+        code="not-a-spec",
+        message="this is a model card, and a spec is read here",
+        label=Label(span=node.key or node.span),
+        notes=("`meshlang card check FILE#FLAVOR MODEL` holds a card against its model",),
+    )
 
 
 def machines(root: Node) -> dict[str, Node]:
