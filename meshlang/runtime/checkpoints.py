@@ -82,7 +82,7 @@ def problem_of(path: Path) -> str:
 
 def read_metadata(path: Path) -> Any:
     """torch's own account of a checkpoint."""
-    from torch.distributed.checkpoint import FileSystemReader
+    from torch.distributed.checkpoint.filesystem import FileSystemReader
 
     return FileSystemReader(path).read_metadata()
 

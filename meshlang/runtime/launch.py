@@ -111,6 +111,8 @@ def _run(plan: Plan, job: Path, words: Sequence[str], flags: Sequence[str]) -> i
     print(f"meshlang: {plan.model} on {plan.ranks} ranks, {axes}", flush=True)
     environment = {**os.environ, JOB: str(job)}
     environment.setdefault("OMP_NUM_THREADS", "1")
+    # else torch 2.14 gives a second attempt the store of the first, with addresses of ranks that have gone
+    environment.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
     if plan.stages:
         # torchtitan warns unless the last stage's rank is logged too; here every rank has its loss
         environment.setdefault("LOG_RANK", str(_last_pipeline_rank(plan)))

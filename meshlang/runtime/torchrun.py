@@ -52,6 +52,11 @@ class Torchrun:
                 f"--nnodes {self.nnodes}: the nodes meet at --rdzv-endpoint HOST:PORT, "
                 "or at --master-addr HOST --master-port PORT with a --node-rank each"
             )
+        if self.max_restarts and self.nnodes > 1 and said["rdzv-backend"] in (None, "static"):
+            raise TorchrunError(
+                "--max-restarts: nodes that meet at a fixed address would find what the first attempt left there; "
+                "with --rdzv-endpoint HOST:PORT alone they meet anew"
+            )
         if self.nnodes == 1 and not any(value is not None for value in said.values()):
             yield "--standalone"
             return
