@@ -55,5 +55,7 @@ def test_two_nodes_train_together(tmp_path: Path) -> None:
         Launched(tmp_path, steps=2, options=options, name="b") as other,
     ):
         assert (one.end(), other.end()) == (0, 0), one.text() + other.text()
-        assert [step for step, _ in one.losses() + other.losses()] == [1, 2]
+        assert [step for step, _ in one.losses()] == [1, 2]
+        assert one.losses() == other.losses()
+        assert {"[rank0]:" in each.text() for each in (one, other)} == {True, False}
         assert (tmp_path / "out" / "checkpoint" / "step-2" / ".metadata").is_file()
