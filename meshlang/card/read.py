@@ -95,7 +95,7 @@ def _sizes(
 ) -> tuple[dict[str, int], bool]:
     """(the sizes of the flavor, tied); what is of a wrong type in the others is a finding too."""
     known = fields.table(tables.get("flavor"), "`flavor`")
-    read = {name: _flavor(node, name, fields) for name, node in known.items()}
+    read = {name: _flavor(node, name, fields, ties="tied" in tables) for name, node in known.items()}
     if flavor in read:
         return read[flavor]
     notes = (f"it has {', '.join(known)}",) if known else ("it has none: write a `[flavor.NAME]`",)
@@ -106,7 +106,7 @@ def _sizes(
     return {}, False
 
 
-def _flavor(node: Node, name: str, fields: Fields) -> tuple[dict[str, int], bool]:
+def _flavor(node: Node, name: str, fields: Fields, *, ties: bool) -> tuple[dict[str, int], bool]:
     sizes: dict[str, int] = {}
     tied = False
     for key, entry in fields.table(node, f"the flavor `{name}`").items():
@@ -114,6 +114,8 @@ def _flavor(node: Node, name: str, fields: Fields) -> tuple[dict[str, int], bool
             tied = entry.value is True
             if not isinstance(entry.value, bool):
                 fields.add("wrong-type", "`tied` is true or false", entry.span)
+            elif tied and not ties:
+                fields.add("card-tie", "this flavor is tied, and no `[tied]` says which tensors are one", entry.span)
         elif key in RUN_SIZES:
             fields.add("card-size", f"`{key}` is of the run: a spec's `[sizes]` has it", entry.key or entry.span)
         elif isinstance(entry.value, bool) or not isinstance(entry.value, int):
