@@ -240,14 +240,17 @@ def weight_apart(rule: PlaceRule, name: str, pairs: Sequence[tuple[str, str]], r
     fqn, module = pairs[0]
     tensors, modules = (fold(names, resolved.model.modules) for names in zip(*pairs, strict=True))
     meant = modules[0] if len(modules) == 1 else None
+    owner, note = f"`{module}`", f"`{module}` computes with the same tensor: what is tied is placed alike"
+    if fqn.startswith(f"{module}."):
+        owner, note = "its module", "a module computes with its tensors as they are: name the module, not the tensor"
     return Diagnostic(
         code="weight-apart",
         message=f"`{tensors[0]}` has `{name}` {cut_over(resolved.axes(fqn, name))}, "
-        f"its module {cut_over(resolved.axes(module, name))}",
+        f"{owner} {cut_over(resolved.axes(module, name))}",
         label=Label(span=rule.span),
         notes=(
             f"on {told([fqn for fqn, _ in pairs], resolved.model.modules)}",
-            "a module computes with its tensors as they are: name the module, not the tensor",
+            note,
         ),
         help=rename(rule.pattern_span, meant) if rule.pattern_span is not None else (),
     )
