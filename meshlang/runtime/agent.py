@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from . import progress
@@ -86,6 +87,9 @@ def _first_rank(here: Path) -> int:
 def tell(here: Path, exits: dict[int, int], after: str) -> None:
     """Print why the ranks ended, one line, after the traceback of the first where that helps."""
     fault = cause(progress.faults_of(here), exits)
+    if fault.expected:
+        print(f"meshlang: {fault.text}", file=sys.stderr, flush=True)
+        return
     if fault.trace:
         print(fault.trace, end="", file=sys.stderr)
     step = progress.step_of(here, fault.rank)
@@ -105,10 +109,7 @@ def cause(faults: Sequence[Fault], exits: dict[int, int]) -> Fault:
         for rank, code in exits.items()
         if rank not in told
     ]
-    raised = [
-        Fault(rank=fault.rank, text=f"failed: {fault.text}", time=fault.time, trace=fault.trace, echo=fault.echo)
-        for fault in faults
-    ]
+    raised = [fault if fault.expected else replace(fault, text=f"failed: {fault.text}") for fault in faults]
     return min([*silent, *raised], key=lambda fault: (fault.echo, fault.time))
 
 

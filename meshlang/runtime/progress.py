@@ -34,7 +34,7 @@ _ECHOES = (
 class Fault:
     """Why a rank ended: what to say, when it was (seconds), and the traceback that would help, or "".
 
-    An `echo` only says that another rank has gone.
+    An `echo` only says that another rank has gone; what is `expected` holds for all ranks and says enough.
     """
 
     rank: int
@@ -42,6 +42,7 @@ class Fault:
     time: float
     trace: str = ""
     echo: bool = False
+    expected: bool = False
 
 
 def folder() -> Path | None:
@@ -75,7 +76,7 @@ def failed(error: BaseException, *, expected: bool) -> None:
     text = f"{error}" if expected else f"{type(error).__name__}: {error}"
     trace = "" if expected else "".join(traceback.format_exception(error))
     echo = not expected and any(word in text for word in _ECHOES)
-    fault = Fault(rank=my_rank(), text=text, time=time.time(), trace=trace, echo=echo)
+    fault = Fault(rank=my_rank(), text=text, time=time.time(), trace=trace, echo=echo, expected=expected)
     (here / f"fault-{my_rank()}.json").write_text(json.dumps(asdict(fault)))
 
 
