@@ -42,7 +42,7 @@ def launch(
     flags_agree(flags, plan, spec, bag)
     bag.check()
     every = (*override_flags(spec.launch.overrides if spec.launch is not None else {}), *flags)
-    if flags and (code := _try_flags(recipe, every)):
+    if (code := _ended(recipe, every)) is not None:
         return code
     with tempfile.TemporaryDirectory(prefix="meshlang-") as folder:
         path = Path(folder) / "job.json"
@@ -66,23 +66,36 @@ def _recipe(spec: Spec) -> str:
     raise AssertionError
 
 
-def _try_flags(recipe: str, flags: Sequence[str]) -> int:
-    """torchtitan reads the flags once here, so that a wrong one is told once, and not by every rank."""
+def _ended(recipe: str, flags: Sequence[str]) -> int | None:
+    """The exit code of a launch that ends before it starts ranks; None for one that goes on.
+
+    The recipe is called and torchtitan reads the flags once here, so that what is wrong with them
+    is told once, and not by every rank. torchtitan's own help ends a launch too.
+    """
     from torchtitan.config import ConfigManager
+    from torchtitan.trainer import Trainer
 
     from .recipe import RecipeError, recipe_function
 
     try:
-        recipe_function(recipe)
+        config = recipe_function(recipe)()
     except RecipeError as error:
-        print(f"meshlang: {error}", file=sys.stderr)
-        return 2
+        return _say(str(error))
+    except Exception as error:
+        return _say(f"the recipe `{recipe}` fails: {type(error).__name__}: {error}")
+    if not isinstance(config, Trainer.Config):
+        return _say(f"the recipe `{recipe}` gives {type(config).__name__}, and torchtitan's Trainer.Config is expected")
     module, _, function = recipe.partition(":")
     try:
         ConfigManager().parse_args(["--module", module, "--config", function, *flags])
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else 2
-    return 0
+    return None
+
+
+def _say(message: str) -> int:
+    print(f"meshlang: {message}", file=sys.stderr)
+    return 2
 
 
 def _last_pipeline_rank(plan: Plan) -> int:

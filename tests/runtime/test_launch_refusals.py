@@ -1,0 +1,32 @@
+"""A launch says what is wrong with a recipe or a flag before any rank starts."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from meshlang.cli import main
+
+EXAMPLE = str(Path(__file__).parents[2] / "examples" / "llama_tiny_cpu.toml")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "message"),
+    [
+        ("meshlang_models.llama:tinny", "`meshlang_models.llama` has no function `tinny`"),
+        ("meshlang_models.lama:tiny", "there is no module `meshlang_models.lama`"),
+        ("os:getcwd", "the recipe `os:getcwd` gives str, and torchtitan's Trainer.Config is expected"),
+    ],
+)
+def test_recipe_is_called_before_ranks_start(recipe: str, message: str) -> None:
+    """A recipe that is not there, or gives no config, ends the launch with one line and exit code 2."""
+    done = CliRunner().invoke(main, ["launch", EXAMPLE, "--set", f"launch.recipe={recipe}"])
+    assert done.exit_code == 2
+    assert done.stderr == f"meshlang: {message}\n"
+
+
+def test_flag_of_the_spec_is_read_before_ranks_start() -> None:
+    """A flag of [launch] set that torchtitan does not know ends the launch with torchtitan's message."""
+    done = CliRunner().invoke(main, ["launch", EXAMPLE, "--set", 'launch.set={"training.stepz"=1}'])
+    assert done.exit_code == 2
+    assert "ranks," not in done.stdout
