@@ -68,16 +68,21 @@ def keeps(checkpoints: str) -> None:
         (here / "checkpoints").write_text(checkpoints)
 
 
-def failed(error: BaseException, *, expected: bool) -> None:
-    """This rank ends with an exception; an `expected` one says enough without its traceback."""
+def failed(error: BaseException, *, expected: bool) -> bool:
+    """This rank ends with an exception; an `expected` one says enough without its traceback.
+
+    Returns:
+        Whether it is an echo.
+    """
     here = folder()
     if here is None:
-        return
+        return False
     text = f"{error}" if expected else f"{type(error).__name__}: {error}"
     trace = "" if expected else "".join(traceback.format_exception(error))
     echo = not expected and any(word in text for word in _ECHOES)
     fault = Fault(rank=my_rank(), text=text, time=time.time(), trace=trace, echo=echo, expected=expected)
     (here / f"fault-{my_rank()}.json").write_text(json.dumps(asdict(fault)))
+    return echo
 
 
 def step_of(here: Path, rank: int) -> int | None:

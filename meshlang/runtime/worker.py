@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 
 from . import progress
+
+#: Seconds that a rank stays which only lost its neighbour: torchrun looks each 0.1 s, and sees the neighbour first.
+_LINGER = 5.0
 
 
 def main() -> None:
@@ -21,7 +25,8 @@ def main() -> None:
         from ..lowering.errors import LoweringError
         from .checkpoints import CheckpointError
 
-        progress.failed(error, expected=isinstance(error, (CheckpointError, LoweringError)))
+        if progress.failed(error, expected=isinstance(error, (CheckpointError, LoweringError))):
+            time.sleep(_LINGER)
         sys.exit(1)
 
 
