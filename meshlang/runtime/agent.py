@@ -49,7 +49,8 @@ def main() -> None:
 
 def _listen(here: Path, restarts: int) -> None:
     """torchrun's log is quiet but for a failure after which it starts again, told in our words."""
-    logging.getLogger(_ELASTIC).setLevel(logging.CRITICAL)
+    for name in [name for name in logging.root.manager.loggerDict if name.startswith(_ELASTIC)]:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     processes = logging.getLogger(f"{_ELASTIC}.multiprocessing.api")
     processes.setLevel(logging.ERROR)
     processes.propagate = False
