@@ -354,7 +354,7 @@ def test_help_and_version_exit_with_0() -> None:
     """`--help` of every command and `--version` print to stdout."""
     assert meshlang("--version").exit_code == 0
     assert isinstance(main, click.Group)
-    for name in main.commands:
+    for name in main.list_commands(click.Context(main)):
         result = meshlang(name, "--help")
         assert (result.exit_code, result.stderr) == (0, "")
 

@@ -1,0 +1,80 @@
+"""`meshlang card`: a first card for a model, and a card held against its model. Loads torch inside."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..card.find import Cards
+from ..source import Source
+from .request import FORMAT, show
+
+
+@click.group("card")
+def card_group() -> None:
+    """Model cards: the dimension names of every tensor of an architecture."""
+
+
+@card_group.command("init")
+@click.argument("target")
+@click.option("--name", help="The card's model name; default: the last part of TARGET's module.")
+@click.option("--flavor", default="default", show_default=True, help="Name of the flavor that its sizes make.")
+@click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write here, a new file; default: print.")
+def card_init_command(target: str, name: str | None, flavor: str, output: str | None) -> None:
+    """A first card for any nn.Module, each guess marked for review.
+
+    TARGET is package.module:factory, a function that returns an nn.Module or a torchtitan recipe.
+    """
+    from ..runtime.cards import init_card
+
+    text = init_card(_built(target, flavor), name or target.partition(":")[0].rpartition(".")[2], flavor)
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    try:
+        with Path(output).open("x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise click.UsageError(f"cannot write {output}: {error.strerror}") from error
+    click.echo(f"wrote {output}; review each line marked `guess`")
+
+
+@card_group.command("check")
+@click.argument("card")
+@click.argument("target")
+@FORMAT
+def card_check_command(card: str, target: str, form: str) -> None:
+    """Hold a card against the model that it describes.
+
+    CARD is NAME/FLAVOR of an installed card or FILE#FLAVOR, TARGET package.module:factory.
+    """
+    from ..runtime.cards import check_card
+
+    source, flavor = _card(card)
+    found = check_card(source, flavor, _built(target, flavor))
+    if found or form == "json":
+        show(found, form)
+    sys.exit(1 if found else 0)
+
+
+def _card(name: str) -> tuple[Source, str]:
+    head, mark, flavor = name.partition("#" if "#" in name else "/")
+    path = Path(head) if mark == "#" else Cards().path(head)
+    if path is None or not flavor:
+        raise click.UsageError(f"{name}: no such card; NAME/FLAVOR of {', '.join(Cards().names())}, or FILE#FLAVOR")
+    try:
+        return Source.read(path), flavor
+    except OSError as error:
+        raise click.UsageError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _built(target: str, flavor: str) -> Any:
+    from ..runtime.cards import TargetError, build_module
+
+    try:
+        return build_module(target, flavor)
+    except TargetError as error:
+        raise click.UsageError(str(error)) from error

@@ -1,0 +1,32 @@
+"""`meshlang explain`: the page of a finding, or who decided each dimension of a tensor."""
+
+from __future__ import annotations
+
+import click
+
+from ..near import near
+from .pages import page
+from .request import RANKS, laid_over, planned, request
+
+
+@click.command("explain")
+@click.argument("subject")
+@click.argument("fqn", required=False)
+@RANKS
+@laid_over
+def explain_command(
+    subject: str, fqn: str | None, ranks: int | None, sets: tuple[str, ...], on: str | None, form: str
+) -> None:
+    """`explain CODE`: the page of a finding. `explain SPEC FQN`: who decided each dimension of a tensor."""
+    if fqn is None:
+        click.echo(page(subject), nl=False)
+        return
+    from ..report.tensor import tensor_text
+
+    plan = planned(request(subject, ranks=ranks, sets=sets, on=on), form)
+    text = tensor_text(plan, fqn)
+    if text is None:
+        known = [*plan.by_fqn, *(edge.module for edge in plan.edges)]
+        guess = near(fqn, known)
+        raise click.UsageError(f"the model has no `{fqn}`" + (f"; did you mean `{guess}`?" if guess else ""))
+    click.echo(text, nl=False)

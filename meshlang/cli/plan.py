@@ -1,0 +1,72 @@
+"""`meshlang plan`: what follows from a spec, or whether it is still what a golden file says."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from ..plan.ir import Plan
+from .request import RANKS, SPEC, laid_over, planned, request
+
+
+@click.command("plan")
+@SPEC
+@RANKS
+@click.option("--rank", type=int, help="Whose local shapes to show.")
+@click.option("--json", "as_json", is_flag=True, help="The whole plan as one JSON document.")
+@click.option(
+    "--lock", type=click.Path(dir_okay=False), help="Hold the plan against a golden file; make it if missing."
+)
+@click.option("--update", is_flag=True, help="With --lock: write the golden file anew.")
+@laid_over
+def plan_command(
+    spec: str,
+    ranks: int | None,
+    rank: int | None,
+    as_json: bool,
+    lock: str | None,
+    update: bool,
+    sets: tuple[str, ...],
+    on: str | None,
+    form: str,
+) -> None:
+    """Every tensor's layout, every redistribution and collective with its bytes, state per rank."""
+    if update and lock is None:
+        raise click.UsageError("--update goes with --lock FILE")
+    if as_json and lock is not None:
+        raise click.UsageError("--json prints the plan, and --lock FILE holds it against a file: one of them")
+    plan = planned(request(spec, ranks=ranks, sets=sets, on=on), form, rank)
+    if lock is not None:
+        sys.exit(_lock(plan, Path(lock), update))
+    if as_json:
+        from ..plan.data import to_json
+
+        click.echo(to_json(plan, rank=rank or 0, indent=1))
+        return
+    from ..report.plan import plan_text
+
+    click.echo(plan_text(plan, rank=rank or 0), nl=False)
+
+
+def _lock(plan: Plan, path: Path, update: bool) -> int:
+    from difflib import unified_diff
+
+    from ..report.lock import lock_text
+
+    text = lock_text(plan)
+    try:
+        old = None if update or not path.exists() else path.read_text(encoding="utf-8", errors="replace")
+        if old is None:
+            path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise click.UsageError(f"cannot use {path}: {error.strerror}") from error
+    if old is None:
+        click.echo(f"wrote {path}")
+        return 0
+    if old == text:
+        return 0
+    click.echo("".join(unified_diff(old.splitlines(True), text.splitlines(True), str(path), "the plan")), nl=False)
+    click.echo(f"the plan differs from {path}; `--update` writes it anew")
+    return 1

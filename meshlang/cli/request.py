@@ -1,0 +1,61 @@
+"""What commands on a spec share: their options, the plan that is asked for, or its findings and the end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import click
+
+from ..compiler import Request, check, compile
+from ..diagnostics import Diagnostic, SpecError
+from ..plan.ir import Plan
+
+SPEC = click.argument("spec", type=click.Path(dir_okay=False))
+RANKS = click.option("--ranks", type=click.IntRange(min=1), help="Ranks of the whole mesh.")
+SETS = click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Lay one key over the spec: mesh.tp=8.")
+ON = click.option("--on", metavar="NAME", help="Lay the machine [topology.on.NAME] over the spec.")
+FORMAT = click.option(
+    "--format", "form", type=click.Choice(["text", "short", "json"]), default="text", help="Of findings."
+)
+
+
+def laid_over(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that every command on a spec shares."""
+    for option in (FORMAT, ON, SETS):
+        command = option(command)
+    return command
+
+
+def request(spec: str, **options: Any) -> Request:
+    """What the command line asks for; a file that cannot be read is wrong usage."""
+    try:
+        return Request.of(spec, **options)
+    except OSError as error:
+        raise click.UsageError(f"cannot read {spec}: {error.strerror}") from error
+
+
+def findings(asked: Request, form: str) -> NoReturn:
+    """Print the findings of a spec that has some, with fixes that were tried, and stop."""
+    show(check(asked), form)
+    sys.exit(1)
+
+
+def show(found: Sequence[Diagnostic], form: str) -> None:
+    """Print findings in one of the three forms."""
+    from ..render import render
+
+    color = form == "text" and sys.stdout.isatty()
+    click.echo(render(found, form, color), nl=False)  # pyright: ignore[reportArgumentType]
+
+
+def planned(asked: Request, form: str, rank: int | None = None) -> Plan:
+    """The plan, or the findings and the end."""
+    try:
+        plan = compile(asked)
+    except SpecError:
+        findings(asked, form)
+    if rank is not None and not 0 <= rank < plan.ranks:
+        raise click.UsageError(f"--rank {rank}: the mesh has ranks 0 to {plan.ranks - 1}")
+    return plan
