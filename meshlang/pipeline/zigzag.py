@@ -1,0 +1,86 @@
+"""Sequence-level schedules whose stages go to the last rank and back: SeqV, and BSIPipe of two of them.
+
+Every operation has a slot from a closed form, and a rank takes its operations by slot. Two kinds
+of slots run side by side: one for forwards, one for backwards; where both are due, the backward
+goes first. With S = chunks x ranks stages, n subsequences a sequence, and h subsequences of a
+replica to a unit (ranks / 2 where two replicas share the ranks, ranks where there is one):
+
+    x = n q + i, y = n q + (n - 1 - i)      subsequence i of the replica's q-th sequence
+    turn(k, x) = chunks ranks floor(x / h) + k + 2 (x mod h)
+    forward of stage k in slot turn(k, x), backward in slot lead + turn(0, y) + S - 1 - k
+
+`lead` is the least that puts the first backward of every subsequence behind its last forward.
+Units follow each other without a flush, also from one sequence to the next, so that more
+subsequences make more slots and not more activations (BSIPipe, arXiv 2610.14935: the abstract
+names the parts, the formulas are ours). A message that leaves in one slot is needed in the next.
+"""
+
+from __future__ import annotations
+
+from .ir import Host, Op, Program
+
+
+def rank_of(stage: int, ranks: int, replica: int = 0) -> int:
+    """Where a stage lies: to the last rank and back; the second replica is the mirror image."""
+    block, place = divmod(stage, ranks)
+    down = ranks - 1 - place if block % 2 else place
+    return ranks - 1 - down if replica else down
+
+
+def turn(stage: int, x: int, *, ranks: int, chunks: int, unit: int) -> int:
+    """The slot of the forward of a stage for the x-th subsequence of its replica."""
+    return chunks * ranks * (x // unit) + stage + 2 * (x % unit)
+
+
+def lead(*, ranks: int, chunks: int, subsequences: int, unit: int, sequences: int) -> int:
+    """Slots from the first forward to the first backward.
+
+    chunks ranks + 2 subsequences - 2 where those fill no more than a unit and divide it,
+    2 (chunks subsequences - 1) + ranks with two replicas where a unit divides them.
+    """
+    last, found = chunks * ranks - 1, 0
+    for sequence in range(sequences):
+        for i in range(subsequences):
+            x, y = sequence * subsequences + i, sequence * subsequences + subsequences - 1 - i
+            there = turn(last, x, ranks=ranks, chunks=chunks, unit=unit)
+            found = max(found, there + 1 - turn(0, y, ranks=ranks, chunks=chunks, unit=unit))
+    return found
+
+
+def seqv(ranks: int, chunks: int, sequences: int, subsequences: int) -> Program:
+    """One replica, an even number of stages on each rank, first and last of them on rank 0."""
+    assert chunks % 2 == 0, chunks
+    return _by_slot(ranks, chunks, sequences, subsequences, replicas=1)
+
+
+def bsipipe(ranks: int, chunks: int, sequences: int, subsequences: int) -> Program:
+    """Two replicas from both ends: sequence 2q goes down, 2q + 1 comes up; `chunks` stages of each a rank."""
+    assert ranks % 2 == 0, ranks
+    assert sequences % 2 == 0, sequences
+    return _by_slot(ranks, chunks, sequences, subsequences, replicas=2)
+
+
+def _by_slot(ranks: int, chunks: int, sequences: int, subsequences: int, *, replicas: int) -> Program:
+    stages, unit = chunks * ranks, ranks // replicas
+    each = sequences // replicas
+    ahead = lead(ranks=ranks, chunks=chunks, subsequences=subsequences, unit=unit, sequences=each)
+    rows: list[list[tuple[int, int, Op]]] = [[] for _ in range(ranks)]
+    for replica in range(replicas):
+        places = [rank_of(stage, ranks, replica) for stage in range(stages)]
+        for x in range(each * subsequences):
+            own, i = divmod(x, subsequences)
+            sequence, y = own * replicas + replica, own * subsequences + subsequences - 1 - i
+            there = turn(0, x, ranks=ranks, chunks=chunks, unit=unit)
+            back = ahead + turn(0, y, ranks=ranks, chunks=chunks, unit=unit) + stages - 1
+            for stage, rank in enumerate(places):
+                rows[rank].append((there + stage, 1, Op("F", replica, sequence, i, stage)))
+                rows[rank].append((back - stage, 0, Op("B", replica, sequence, i, stage)))
+    return Program(
+        ranks=ranks,
+        stages=stages,
+        replicas=replicas,
+        sequences=sequences,
+        subsequences=subsequences,
+        hosts=tuple(Host(r, k, rank_of(k, ranks, r)) for r in range(replicas) for k in range(stages)),
+        order=tuple(tuple(op for _, _, op in sorted(row, key=lambda each: each[:2])) for row in rows),
+    )
