@@ -27,7 +27,7 @@ format:  ## format every file, and mend what ruff can mend
 	$(PYTHON) -m ruff check --fix $(CODE)
 
 parity:  ## every step that is held against one rank, and the table of them: PARITY.md
-	MESHLANG_PARITY=PARITY.md $(PYTHON) -m pytest tests/gloo
+	MESHLANG_PARITY=PARITY.md $(PYTHON) -m pytest tests/gloo -m parity
 
 mutation:  ## specs damaged at random: findings, never an exception, and no mistake passes silently
 	MESHLANG_MUTATIONS=20000 $(PYTHON) -m pytest tests/test_damaged_specs.py tests/language/test_mutation.py

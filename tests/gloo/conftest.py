@@ -16,17 +16,20 @@ PACKAGE = Path(__file__).parent
 TABLE = os.environ.get("MESHLANG_PARITY")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Every test of this folder starts real processes."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Every test of this folder starts real processes; rows outside of the samples run for the table only."""
     for item in items:
         if PACKAGE in item.path.parents:
             item.add_marker(pytest.mark.gloo)
+    if left := [] if TABLE else [item for item in items if item.get_closest_marker("full")]:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in left]
 
 
 @pytest.fixture(scope="session")
 def ranks() -> Iterator[RankPool]:
     """Up to eight ranks; closed when the session ends."""
-    rows: set[Row] = set()
+    rows: list[Row] = []
     with RankPool(8, timeout=240) as pool:
         if TABLE:
             pool.run = recording(pool.run, rows)  # type: ignore[method-assign]

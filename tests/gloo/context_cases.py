@@ -51,10 +51,12 @@ def spec(case: Case, model: str, dtype: str) -> str:
     """The case as a spec."""
     tp = '"tp"' if "tp" in case.mesh else '"whole"'
     lines = [f'meshlang = 1\nmodel = "{model}"', "[mesh]", *(f"{axis} = {size}" for axis, size in case.mesh.items())]
+    lines += ["[topology]", f"order = {list(case.mesh)}".replace("'", '"')]
     lines += ["[sizes]", f"batch = {case.batch}", f"seq = {case.seq}"]
     lines += ["[precision]", *(f'{word} = "{dtype}"' for word in ("state", "compute", "reduce"))]
     lines += ["[place]", *(f"{name} = {tp}" for name in ("heads", "kv_heads", "mlp", "vocab"))]
-    lines += ['batch = "dp"'] if "dp" in case.mesh else []
+    data = [axis for axis in ("copies", "dp") if axis in case.mesh]
+    lines += [f"batch = {data}".replace("'", '"')] if data else []
     lines += ['seq = ["cp", "tp"]' if case.sequence else 'seq = "cp"']
     if case.sequence:
         lines += [f'[within."{GATHERED}"]', 'seq = "cp"']

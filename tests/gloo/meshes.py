@@ -52,11 +52,13 @@ CASES = {
     "tp 2": Case(mesh={"tp": 2}),
     "tp 2, sequence": Case(mesh={"tp": 2}, sequence=True),
     "tp 4, sequence": Case(mesh={"tp": 4}, sequence=True),
+    "ddp 2, tp 2": Case(mesh={"dp": 2, "tp": 2}),
     "ddp 2, tp 2, sequence": Case(mesh={"dp": 2, "tp": 2}, sequence=True),
     "fsdp 2, tp 2": Case(mesh={"dp": 2, "tp": 2}, store=("dp",)),
     "fsdp 2, tp 2, sequence": Case(mesh={"dp": 2, "tp": 2}, store=("dp",), sequence=True),
     "fsdp 2, tp 4": Case(mesh={"dp": 2, "tp": 4}, store=("dp",)),
     "fsdp 4, tp 2, sequence": Case(mesh={"dp": 4, "tp": 2}, store=("dp",), sequence=True),
+    "hsdp 2x2, tp 2": Case(mesh={"copies": 2, "dp": 2, "tp": 2}, store=("dp",)),
     "hsdp 2x2, tp 2, sequence": Case(mesh={"copies": 2, "dp": 2, "tp": 2}, store=("dp",), sequence=True),
     "one rank": Case(mesh={"dp": 1}),
 }

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 from meshes import CARDS, GATHERED
 
@@ -19,6 +22,7 @@ class Pipe:
     """A schedule on a mesh.
 
     Attributes:
+        copies: further data ranks, over which nothing is stored.
         store: whether parameters are stored in parts over dp. after: when they are freed, if said.
         sequence: whether tp also cuts the sequence between modules.
         context: the strategy that runs attention over cp.
@@ -28,6 +32,7 @@ class Pipe:
     schedule: str
     microbatches: int = 4
     pp: int = 2
+    copies: int = 1
     dp: int = 1
     cp: int = 1
     tp: int = 1
@@ -39,28 +44,56 @@ class Pipe:
     more: str = ""
 
 
-SCHEDULES = ("gpipe", "1f1b", "interleaved_1f1b", "interleaved_zero_bubble", "zbv", "dualpipev")
+#: Each schedule by the name that a spec has for it; "csv" runs a V that turns back on the last rank.
+SCHEDULES: dict[str, dict[str, Any]] = {
+    **{name: {} for name in ("gpipe", "1f1b", "interleaved_1f1b", "interleaved_zero_bubble", "zbv", "dualpipev")},
+    "csv": {"microbatches": 2, "more": 'file = "v.csv"'},
+}
 
-SINGLE = {name: Pipe(schedule=name) for name in SCHEDULES}
+#: Ways to use two data ranks (four with copies), and two ranks of each other axis.
+DATA: dict[str, dict[str, Any]] = {"ddp": {"dp": 2}, "fsdp": {"dp": 2, "store": True}}
+COPIES: dict[str, dict[str, Any]] = {"hsdp": {"copies": 2, "dp": 2, "store": True}}
+TENSOR: dict[str, dict[str, Any]] = {"tp": {"tp": 2}, "tp, sequence": {"tp": 2, "sequence": True}}
+SEQUENCE: dict[str, dict[str, Any]] = {
+    "all-gather": {"cp": 2, "context": "all_gather_attention"},
+    "ring": {"cp": 2, "context": "ring_attention"},
+    "ulysses": {"cp": 2, "context": "ulysses"},
+}
 
-#: Each schedule with each other way to use ranks; two ranks of the pipeline.
-PAIRS = {
-    f"{name}, {words}": Pipe(schedule=name, **options)  # pyright: ignore[reportArgumentType]
-    for name in SCHEDULES
-    for words, options in {
-        "ddp": {"dp": 2},
-        "fsdp": {"dp": 2, "store": True},
-        "tp": {"tp": 2},
-        "tp, sequence": {"tp": 2, "sequence": True},
-    }.items()
+
+def crossed(schedules: Iterable[str], *ways: dict[str, dict[str, Any]]) -> dict[str, Pipe]:
+    """Each schedule with each choice of one of each of the ways; two ranks of the pipeline."""
+    found = {}
+    for name, *chosen in product(schedules, *ways):
+        options = SCHEDULES[name] | {
+            key: value for way, words in zip(ways, chosen, strict=True) for key, value in way[words].items()
+        }
+        found[", ".join((name, *chosen))] = Pipe(schedule=name, **options)
+    return found
+
+
+SINGLE = crossed(SCHEDULES)
+
+#: Each schedule with each other way to use ranks.
+PAIRS = crossed(SCHEDULES, {**DATA, **COPIES, **TENSOR, **SEQUENCE})
+
+#: Three axes on eight ranks: all of them under two schedules, one of each three under the others.
+_ALL, _ONE = ("1f1b", "dualpipev"), ("gpipe", "interleaved_1f1b", "interleaved_zero_bubble", "zbv", "csv")
+TRIPLES = {
+    **crossed(_ALL, DATA, TENSOR),
+    **crossed(_ALL, DATA, SEQUENCE),
+    **crossed(_ALL, SEQUENCE, TENSOR),
+    **crossed(_ONE, {"fsdp": DATA["fsdp"]}, {"tp, sequence": TENSOR["tp, sequence"]}),
+    **crossed(_ONE, {"fsdp": DATA["fsdp"]}, {"ring": SEQUENCE["ring"]}),
+    **crossed(_ONE, {"ulysses": SEQUENCE["ulysses"]}, {"tp, sequence": TENSOR["tp, sequence"]}),
 }
 
 DEEP = {
     "gpipe 4, fewer microbatches": Pipe(schedule="gpipe", pp=4, microbatches=2),
     "1f1b 4": Pipe(schedule="1f1b", pp=4),
     "1f1b 4, fsdp, free": Pipe(schedule="1f1b", pp=4, dp=2, store=True, after="free"),
-    "1f1b, fsdp, tp": Pipe(schedule="1f1b", microbatches=2, dp=2, tp=2, store=True, sequence=True),
-    "zbv, fsdp, tp": Pipe(schedule="zbv", microbatches=2, dp=2, tp=2, store=True, sequence=True),
+    "1f1b 2, fsdp, tp": Pipe(schedule="1f1b", microbatches=2, dp=2, tp=2, store=True, sequence=True),
+    "zbv 2, fsdp, tp": Pipe(schedule="zbv", microbatches=2, dp=2, tp=2, store=True, sequence=True),
     "gpipe, free": Pipe(schedule="gpipe", dp=2, store=True, after="free"),
     "interleaved, free": Pipe(schedule="interleaved_1f1b", dp=2, store=True, after="free"),
     "interleaved, 3 a rank": Pipe(schedule="interleaved_1f1b", dp=2, store=True, more="chunks = 3"),
@@ -70,13 +103,6 @@ DEEP = {
     ),
     "file": Pipe(schedule="csv", microbatches=2, dp=2, store=True, more='file = "v.csv"'),
     "file, one stage a rank": Pipe(schedule="csv", microbatches=2, dp=2, store=True, more='file = "line.csv"'),
-}
-
-CONTEXT = {
-    "1f1b, ring": Pipe(schedule="1f1b", cp=2, context="ring_attention"),
-    "1f1b, all-gather": Pipe(schedule="1f1b", cp=2, context="all_gather_attention"),
-    "interleaved, ulysses": Pipe(schedule="interleaved_1f1b", cp=2, context="ulysses"),
-    "dualpipev, ring, tp": Pipe(schedule="dualpipev", cp=2, tp=2, context="ring_attention"),
 }
 
 #: Of the model with six layers.
@@ -102,18 +128,35 @@ def plan_of(pipe: Pipe, model: str, dtype: str) -> Plan:
 
 
 def spec(pipe: Pipe, model: str, dtype: str) -> str:
-    """A pipeline as a spec; its batch is eight sequences a pass."""
-    weights = '"tp"' if pipe.tp > 1 else '"whole"'
-    lines = [f'meshlang = 1\nmodel = "{model}"', "[mesh]", f"pp = {pipe.pp}", f"dp = {pipe.dp}"]
-    lines += [f"cp = {pipe.cp}"] * (pipe.cp > 1) + [f"tp = {pipe.tp}"]
-    lines += ["[sizes]", f"batch = {8 * pipe.accumulation}", "seq = 64", f"accumulation = {pipe.accumulation}"]
+    """A pipeline as a spec; its batch is eight sequences a pass, for each copy."""
+    mesh = {"pp": pipe.pp, "copies": pipe.copies, "dp": pipe.dp, "cp": pipe.cp, "tp": pipe.tp}
+    mesh = {axis: size for axis, size in mesh.items() if size > 1 or axis not in ("copies", "cp")}
+    batch = 8 * pipe.accumulation * pipe.copies
+    lines = [f'meshlang = 1\nmodel = "{model}"', "[mesh]", *(f"{axis} = {size}" for axis, size in mesh.items())]
+    lines += ["[topology]", f"order = {_words(mesh)}"]
+    lines += ["[sizes]", f"batch = {batch}", "seq = 64", f"accumulation = {pipe.accumulation}"]
     lines += ["[precision]", *(f'{word} = "{dtype}"' for word in ("state", "compute", "reduce"))]
-    lines += ["[place]", 'batch = "dp"', *(f"{name} = {weights}" for name in ("heads", "kv_heads", "mlp", "vocab"))]
-    if pipe.sequence:
-        lines += ['seq = "tp"', f'[within."{GATHERED["llama"]}"]', 'seq = "whole"']
+    lines += ["[place]", f"batch = {_words(axis for axis in ('copies', 'dp') if axis in mesh)}", *_placed(pipe)]
     if pipe.context:
-        lines += ['seq = "cp"', f"[strategy.{pipe.context}]", 'axis = "cp"']
+        lines += [f"[strategy.{pipe.context}]", 'axis = "cp"']
     if pipe.store:
-        lines += ["[store]", 'over = ["dp"]', *([f'after_forward = "{pipe.after}"'] if pipe.after else [])]
+        stored = _words(axis for axis in ("dp", "cp") if axis in mesh)
+        lines += ["[store]", f"over = {stored}", *([f'after_forward = "{pipe.after}"'] if pipe.after else [])]
     lines += ["[pipeline]", f'schedule = "{pipe.schedule}"', f"microbatches = {pipe.microbatches}", pipe.more]
     return "\n".join(lines) + "\n"
+
+
+def _placed(pipe: Pipe) -> list[str]:
+    """Weights over tp, the sequence over cp and tp."""
+    weights = '"tp"' if pipe.tp > 1 else '"whole"'
+    lines = [f"{name} = {weights}" for name in ("heads", "kv_heads", "mlp", "vocab")]
+    outer = ["cp"] if pipe.context else []
+    if outer or pipe.sequence:
+        lines.append(f"seq = {_words([*outer, *(['tp'] if pipe.sequence else [])])}")
+    if pipe.sequence:
+        lines += [f'[within."{GATHERED["llama"]}"]', 'seq = "cp"' if outer else 'seq = "whole"']
+    return lines
+
+
+def _words(names: Iterable[str]) -> str:
+    return str(list(names)).replace("'", '"')

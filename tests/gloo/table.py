@@ -1,25 +1,45 @@
-"""The parity table: a row for each step that was held against one rank, written when a run ends.
+"""The parity table: a row for each case that was held against one rank, written when a run ends.
 
 `MESHLANG_PARITY=FILE` says where to; `make parity` sets it.
 """
 
+import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from rows import BOUNDS
+
 from meshlang.plan.ir import Plan
 from meshlang.testing.parity import Report, differences
 
-HEAD = ["model", "runs as", "mesh", "with", "type", "ranks", "loss", "worst gradient", "placed", "collectives"]
+HEAD = [
+    "model",
+    "case",
+    "runs as",
+    "mesh",
+    "with",
+    "ranks",
+    *(f"{what}, {dtype}" for dtype in BOUNDS for what in ("loss", "gradient")),
+    "placed",
+    "collectives",
+    "bytes",
+]
 
 
-@dataclass(frozen=True, kw_only=True, order=True)
+@dataclass(frozen=True, kw_only=True)
 class Row:
-    """What one case showed, over all of its ranks."""
+    """What one case showed in one element type, over all of its ranks.
+
+    Attributes:
+        calls, bytes: of the collectives that the busiest rank issued in a step.
+    """
 
     model: str
+    case: str
     runs_as: str
     ranks: int
     mesh: str
@@ -30,33 +50,34 @@ class Row:
     misplaced: int
     unplanned: int
     calls: int
+    bytes: int
 
-    def cells(self) -> list[str]:
-        """As the table shows it."""
-        placed = "as planned" if not self.misplaced else f"{self.misplaced} elsewhere"
-        calls = f"{self.calls}, as planned" if not self.unplanned else f"{self.unplanned} differ"
-        errors = f"{self.loss:.1e}", f"{self.gradient:.1e}"
-        return [self.model, self.runs_as, self.mesh, self.options, self.dtype, str(self.ranks), *errors, placed, calls]
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What the element types of one row share, in the order of the table."""
+        return (self.model, self.runs_as, self.ranks, self.mesh, self.case, self.options)
 
 
-def recording(run: Callable[..., list[Any]], rows: set[Row]) -> Callable[..., list[Any]]:
+def recording(run: Callable[..., list[Any]], rows: list[Row]) -> Callable[..., list[Any]]:
     """`RankPool.run`, which also notes each answer that is a report on a plan."""
 
     def run_and_note(target: str, *args: Any, **options: Any) -> list[Any]:
         answers = run(target, *args, **options)
         plan = next((arg for arg in args if isinstance(arg, Plan)), None)
-        if plan is not None and all(isinstance(answer, Report) for answer in answers):
-            rows.add(row(plan, target, answers))
+        case = re.search(r"\[[^,\]]+, (.+), float\d\d\]", os.environ.get("PYTEST_CURRENT_TEST", ""))
+        if plan is not None and case and all(isinstance(answer, Report) for answer in answers):
+            rows.append(row(plan, case[1], target, answers))
         return answers
 
     return run_and_note
 
 
-def row(plan: Plan, target: str, reports: list[Report]) -> Row:
+def row(plan: Plan, case: str, target: str, reports: list[Report]) -> Row:
     """The worst of all ranks."""
     live = [axis for axis in plan.mesh.axes if axis.size > 1]
     return Row(
         model=plan.model,
+        case=case,
         runs_as="plain torch" if "plain" in target else "torchtitan",
         ranks=plan.ranks,
         mesh=", ".join(f"{axis.name} {axis.size}" for axis in live) or "one rank",
@@ -66,7 +87,8 @@ def row(plan: Plan, target: str, reports: list[Report]) -> Row:
         gradient=max(max(report.gradients.values(), default=0.0) for report in reports),
         misplaced=sum(len(report.misplaced) for report in reports),
         unplanned=sum(len(differences(plan, report.counts, rank)) for rank, report in enumerate(reports)),
-        calls=sum(reports[0].counts.values()),
+        calls=max(sum(report.counts.values()) for report in reports),
+        bytes=max(sum(size * count for (*_, size), count in report.counts.items()) for report in reports),
     )
 
 
@@ -91,21 +113,53 @@ def _options(plan: Plan) -> list[str]:
     return words
 
 
-def write(path: Path, rows: set[Row]) -> None:
+def cells(mine: list[Row]) -> list[str]:
+    """One line of the table: a case in each element type that was run."""
+    first, by_type = mine[0], {row.dtype: row for row in mine}
+    figures = [word for dtype in BOUNDS for word in _figures(by_type.get(dtype))]
+    misplaced, unplanned = (sum(getattr(row, name) for row in mine) for name in ("misplaced", "unplanned"))
+    placed = "as planned" if not misplaced else f"{misplaced} elsewhere"
+    calls = f"{first.calls}, as planned" if not unplanned else f"{unplanned} differ"
+    size = f"{by_type['float32'].bytes:,}" if "float32" in by_type else "failed"
+    where = [first.model, first.case, first.runs_as, first.mesh, first.options, str(first.ranks)]
+    return [*where, *figures, placed, calls, size]
+
+
+def _figures(row: Row | None) -> tuple[str, str]:
+    """(loss, gradient); a run that ended in an exception has none."""
+    return ("failed", "failed") if row is None else (f"{row.loss:.1e}", f"{row.gradient:.1e}")
+
+
+def write(path: Path, rows: list[Row]) -> None:
     """The table as Markdown."""
     torch, titan = version("torch"), version("torchtitan")
-    lines = [
+    lines: dict[tuple[Any, ...], list[Row]] = {}
+    for each in sorted(rows, key=lambda row: row.key):
+        lines.setdefault(each.key, []).append(each)
+    text = [
         "# Parity",
         "",
         "Made by `make parity`. Loss and every gradient of one training step on gloo ranks, against one process:",
         "the largest error over ranks and tensors, relative to the largest value of the tensor. The tests hold",
         "them below 1e-12 in float64 and 5e-6 in float32; every local shape and placement to the plan's, and",
-        "every collective (kind, axis, pass, bytes, count) to the plan's list, on every rank.",
+        "every collective (kind, axis, pass, bytes, count) to the plan's list, on every rank. The last two columns",
+        "are the calls and, in float32, the bytes of the busiest rank's collectives in one step.",
         "",
-        f"{len(rows)} cases, torch {torch.partition('+')[0]}, torchtitan {titan}.",
+        f"{len(lines)} cases, {len(rows)} runs, torch {torch.partition('+')[0]}, torchtitan {titan}.",
+        "",
+        *(_worst(dtype, [row for row in rows if row.dtype == dtype]) for dtype in BOUNDS),
         "",
         f"| {' | '.join(HEAD)} |",
         f"|{'---|' * len(HEAD)}",
-        *(f"| {' | '.join(each.cells())} |" for each in sorted(rows)),
+        *(f"| {' | '.join(cells(mine))} |" for mine in lines.values()),
     ]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    path.write_text("\n".join(text) + "\n", encoding="utf-8")
+
+
+def _worst(dtype: str, rows: list[Row]) -> str:
+    """A line on the worst figures of one element type."""
+    if not rows:
+        return f"- {dtype}: not run"
+    loss, gradient = max(row.loss for row in rows), max(row.gradient for row in rows)
+    wrong = sum(row.misplaced + row.unplanned for row in rows)
+    return f"- {dtype}: worst loss {loss:.1e}, worst gradient {gradient:.1e}, {wrong} departures from the plan"

@@ -1,9 +1,12 @@
 """A sequence cut over ranks: each strategy's loss, gradients, collectives and memory, with packed documents."""
 
+from typing import Any
+
 import pytest
 from context_cases import Case, plan_of
 from context_ranks import BATCH, HEAD_DIM, HEADS, KV_HEADS
 from references import References
+from rows import BOUNDS, rows
 
 from meshlang.testing.parity import differences
 from meshlang.testing.ranks import RankPool, each_rank
@@ -12,33 +15,54 @@ RECIPES = {
     "llama/tiny": "meshlang_models.llama.config_registry:tiny",
     "llama3/debugmodel": "meshlang_models.llama3.config_registry:debugmodel",
 }
-BOUNDS = {"float64": 1e-12, "float32": 5e-6}
-
 STRATEGIES = ("all_gather_attention", "ring_attention", "ulysses")
 
-#: (model, element type, a case of any strategy)
+#: "MODEL, CASE" -> (model, a case of any strategy)
 EACH = {
-    "cp 2": ("llama/tiny", "float64", {"mesh": {"cp": 2}, "balance": "none"}),
-    "cp 2, not stored": ("llama/tiny", "float64", {"mesh": {"cp": 2}, "store": ()}),
-    "cp 4": ("llama/tiny", "float32", {"mesh": {"cp": 4}}),
-    "cp 4, 120 tokens": ("llama/tiny", "float64", {"mesh": {"cp": 4}, "seq": 120, "batch": 2}),
-    "cp 2, tp 2": ("llama/tiny", "float64", {"mesh": {"cp": 2, "tp": 2}}),
-    "cp 2, tp 2, sequence": ("llama/tiny", "float64", {"mesh": {"cp": 2, "tp": 2}, "sequence": True}),
-    "ddp 2, cp 2": ("llama/tiny", "float64", {"mesh": {"dp": 2, "cp": 2}, "store": ()}),
-    "ddp 2, cp 2 stored": ("llama/tiny", "float64", {"mesh": {"dp": 2, "cp": 2}}),
-    "fsdp 2, cp 2": ("llama/tiny", "float64", {"mesh": {"dp": 2, "cp": 2}, "store": ("dp", "cp")}),
-    "fsdp 2, cp 2, tp 2, sequence": (
+    "llama/tiny, cp 2": ("llama/tiny", {"mesh": {"cp": 2}, "balance": "none"}),
+    "llama/tiny, cp 2, not stored": ("llama/tiny", {"mesh": {"cp": 2}, "store": ()}),
+    "llama/tiny, cp 4": ("llama/tiny", {"mesh": {"cp": 4}}),
+    "llama/tiny, cp 4, 120 tokens": ("llama/tiny", {"mesh": {"cp": 4}, "seq": 120, "batch": 2}),
+    "llama/tiny, cp 2, tp 2": ("llama/tiny", {"mesh": {"cp": 2, "tp": 2}}),
+    "llama/tiny, cp 2, tp 2, sequence": ("llama/tiny", {"mesh": {"cp": 2, "tp": 2}, "sequence": True}),
+    "llama/tiny, ddp 2, cp 2": ("llama/tiny", {"mesh": {"dp": 2, "cp": 2}, "store": ()}),
+    "llama/tiny, ddp 2, cp 2 stored": ("llama/tiny", {"mesh": {"dp": 2, "cp": 2}}),
+    "llama/tiny, fsdp 2, cp 2": ("llama/tiny", {"mesh": {"dp": 2, "cp": 2}, "store": ("dp", "cp")}),
+    "llama/tiny, hsdp 2x2, cp 2": (
         "llama/tiny",
-        "float64",
-        {"mesh": {"dp": 2, "cp": 2, "tp": 2}, "store": ("dp", "cp"), "sequence": True},
+        {"mesh": {"copies": 2, "dp": 2, "cp": 2}, "store": ("dp", "cp"), "batch": 8},
     ),
-    "llama3, cp 4": ("llama3/debugmodel", "float64", {"mesh": {"cp": 4}, "batch": 2}),
-    "llama3, cp 4, tp 2, sequence": (
+    **{
+        f"llama/tiny, {data} 2, cp 2, {words}": (
+            "llama/tiny",
+            {"mesh": {"dp": 2, "cp": 2, "tp": 2}, "store": store, "sequence": words.endswith("sequence")},
+        )
+        for data, store in {"ddp": (), "fsdp": ("dp", "cp")}.items()
+        for words in ("tp 2", "tp 2, sequence")
+    },
+    "llama3/debugmodel, cp 4": ("llama3/debugmodel", {"mesh": {"cp": 4}, "batch": 2}),
+    "llama3/debugmodel, cp 4, tp 2, sequence": (
         "llama3/debugmodel",
-        "float32",
         {"mesh": {"cp": 4, "tp": 2}, "batch": 2, "sequence": True},
     ),
 }
+
+#: Of each strategy.
+SAMPLE = {
+    "llama/tiny, cp 2, not stored, float64",
+    "llama/tiny, cp 2, tp 2, sequence, float64",
+    "llama/tiny, fsdp 2, cp 2, float32",
+}
+
+#: Rings of more ranks, and of an odd number.
+RINGS = {
+    f"llama/tiny, ring of {size}, {balance}, {seq} tokens": (
+        "llama/tiny",
+        {"mesh": {"cp": size}, "balance": balance, "seq": seq, "batch": 2},
+    )
+    for size, balance, seq in ((8, "head_tail", 64), (3, "none", 66), (3, "head_tail", 66))
+}
+RING_SAMPLE = {"llama/tiny, ring of 3, head_tail, 66 tokens, float64"}
 
 
 def case(strategy: str, options: dict) -> Case:
@@ -56,21 +80,21 @@ def held(made: Case, model: str, dtype: str, ranks: RankPool, references: Refere
         assert report.worst <= BOUNDS[dtype]
 
 
-@pytest.mark.parametrize("name", EACH)
+@pytest.mark.parametrize(("model", "options", "dtype"), rows(EACH, SAMPLE))
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_step_is_that_of_one_rank(strategy: str, name: str, ranks: RankPool, references: References) -> None:
+def test_step_is_that_of_one_rank(
+    strategy: str, model: str, options: dict[str, Any], dtype: str, ranks: RankPool, references: References
+) -> None:
     """Loss and every gradient are those of one rank, weights lie as planned, and only planned calls are made."""
-    model, dtype, options = EACH[name]
     held(case(strategy, options), model, dtype, ranks, references)
 
 
-@pytest.mark.parametrize(("size", "balance", "seq"), [(8, "head_tail", 64), (3, "none", 66), (3, "head_tail", 66)])
+@pytest.mark.parametrize(("model", "options", "dtype"), rows(RINGS, RING_SAMPLE))
 def test_long_and_odd_rings_are_exact(
-    size: int, balance: str, seq: int, ranks: RankPool, references: References
+    model: str, options: dict[str, Any], dtype: str, ranks: RankPool, references: References
 ) -> None:
     """A ring of eight ranks, or of three, has one rank's loss and gradients."""
-    made = Case(strategy="ring_attention", mesh={"cp": size}, balance=balance, seq=seq, batch=2)
-    held(made, "llama/tiny", "float64", ranks, references)
+    held(Case(strategy="ring_attention", **options), model, dtype, ranks, references)
 
 
 @pytest.mark.parametrize("balance", ["head_tail", "none"])

@@ -3,8 +3,9 @@
 from dataclasses import replace
 
 import pytest
-from meshes import CASES, CONTEXT_CASES, plan_of
+from meshes import CASES, CONTEXT_CASES, Case, plan_of
 from references import References
+from rows import BOUNDS, rows
 
 from meshlang.plan.ir import Plan
 from meshlang.testing.parity import Report, differences
@@ -14,19 +15,32 @@ RECIPES = {
     "llama/tiny": "meshlang_models.llama.config_registry:tiny",
     "llama3/debugmodel": "meshlang_models.llama3.config_registry:debugmodel",
 }
-EXACT, CLOSE = 1e-12, 5e-6
-BOUNDS = {"float64": EXACT, "float32": CLOSE}
 
-TITAN = [
-    *(("llama/tiny", name, "float64") for name in CASES),
-    *(("llama/tiny", name, "float32") for name in ("fsdp 4", "tp 2", "hsdp 2x2, tp 2, sequence")),
-    *(("llama3/debugmodel", name, "float64") for name in ("hsdp 2x2", "tp 2", "fsdp 2, tp 2, sequence")),
-    *(("llama3/debugmodel", name, "float32") for name in ("ddp 2", "fsdp 4, tp 2, sequence")),
-]
-PLAIN = [
-    *((name, "float64") for name in (*CASES, *CONTEXT_CASES)),
-    *((name, "float32") for name in ("fsdp 4", "tp 2", "hsdp 2x2, tp 2, sequence")),
-]
+#: Meshes on which the larger model of the language's other card is held too.
+LARGER = ("ddp 2", "hsdp 2x2", "tp 2", "fsdp 2, tp 2, sequence", "fsdp 4, tp 2, sequence")
+
+TITAN = {
+    f"{model}, {name}": (model, CASES[name])
+    for model, names in {"llama/tiny": CASES, "llama3/debugmodel": LARGER}.items()
+    for name in names
+}
+CONTEXT = {
+    f"llama/tiny, {name}": ("llama/tiny", replace(CONTEXT_CASES[name], seq=512, batch=2))
+    for name in ("fsdp 2, cp 2 whole", "fsdp 2, cp 2, tp 2, sequence")
+}
+PLAIN = {f"decoder, {name}": ("./decoder.card.toml#small", case) for name, case in {**CASES, **CONTEXT_CASES}.items()}
+
+SAMPLE = {
+    *(f"llama/tiny, {name}, float64" for name in ("ddp 2", "fsdp 3", "hsdp 2x2", "tp 2", "tp 4, sequence", "one rank")),
+    "llama/tiny, hsdp 2x2, tp 2, sequence, float32",
+    "llama3/debugmodel, fsdp 2, tp 2, sequence, float64",
+    "llama3/debugmodel, ddp 2, float32",
+}
+CONTEXT_SAMPLE = {"llama/tiny, fsdp 2, cp 2, tp 2, sequence, float64"}
+PLAIN_SAMPLE = {
+    *(f"decoder, {name}, float64" for name in ("ddp 2", "fsdp 3", "fsdp 2, tp 2, sequence", "fsdp 2, cp 2")),
+    "decoder, hsdp 2x2, tp 2, sequence, float32",
+}
 
 
 def as_one_rank(plan: Plan, reports: list[Report], bound: float) -> None:
@@ -37,30 +51,22 @@ def as_one_rank(plan: Plan, reports: list[Report], bound: float) -> None:
         assert report.worst <= bound
 
 
-@pytest.mark.parametrize(("model", "name", "dtype"), TITAN)
+@pytest.mark.parametrize(("model", "case", "dtype"), [*rows(TITAN, SAMPLE), *rows(CONTEXT, CONTEXT_SAMPLE)])
 def test_titan_step_is_that_of_one_rank(
-    model: str, name: str, dtype: str, ranks: RankPool, references: References
+    model: str, case: Case, dtype: str, ranks: RankPool, references: References
 ) -> None:
     """torchtitan's model under a plan has the loss and gradients of one rank, and only planned collectives."""
-    plan = plan_of(CASES[name], model, dtype)
+    plan = plan_of(case, model, dtype)
     path = references.path("meshlang.testing.parity:rank_titan_reference", plan, RECIPES[model])
     reports = ranks.run("meshlang.testing.parity:rank_titan_step", RECIPES[model], plan, path, {}, ranks=plan.ranks)
     as_one_rank(plan, reports, BOUNDS[dtype])
 
 
-@pytest.mark.parametrize("name", ["fsdp 2, cp 2 whole", "fsdp 2, cp 2, tp 2, sequence"])
-def test_titan_step_over_context_is_that_of_one_rank(name: str, ranks: RankPool, references: References) -> None:
-    """With keys and values gathered over cp, torchtitan's model still has one rank's loss and gradients."""
-    recipe = RECIPES["llama/tiny"]
-    plan = plan_of(replace(CONTEXT_CASES[name], seq=512, batch=2), "llama/tiny", "float64")
-    path = references.path("meshlang.testing.parity:rank_titan_reference", plan, recipe)
-    reports = ranks.run("meshlang.testing.parity:rank_titan_step", recipe, plan, path, {}, ranks=plan.ranks)
-    as_one_rank(plan, reports, EXACT)
-
-
-@pytest.mark.parametrize(("name", "dtype"), PLAIN)
-def test_plain_step_is_that_of_one_rank(name: str, dtype: str, ranks: RankPool, references: References) -> None:
+@pytest.mark.parametrize(("model", "case", "dtype"), rows(PLAIN, PLAIN_SAMPLE))
+def test_plain_step_is_that_of_one_rank(
+    model: str, case: Case, dtype: str, ranks: RankPool, references: References
+) -> None:
     """A plain torch model under a plan has the loss and gradients of one rank, and only planned collectives."""
-    plan = plan_of({**CASES, **CONTEXT_CASES}[name], "./decoder.card.toml#small", dtype)
+    plan = plan_of(case, model, dtype)
     path = references.path("plain_decoder:rank_reference", plan)
     as_one_rank(plan, ranks.run("plain_decoder:rank_step", plan, path, ranks=plan.ranks), BOUNDS[dtype])

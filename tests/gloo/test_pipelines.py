@@ -1,8 +1,9 @@
 """One step through a pipeline is that of one rank, under each of torch's schedules and beside other parallelism."""
 
 import pytest
-from pipeline_cases import CONTEXT, DEEP, LLAMA3, LONGER, PAIRS, SINGLE, Pipe, plan_of
+from pipeline_cases import DEEP, LLAMA3, LONGER, PAIRS, SCHEDULES, SINGLE, TRIPLES, Pipe, plan_of
 from references import References
+from rows import BOUNDS, rows
 
 from meshlang.testing.parity import differences
 from meshlang.testing.ranks import RankPool
@@ -12,20 +13,33 @@ RECIPES = {
     "llama/debug": "meshlang_models.llama.config_registry:debug",
     "llama3/debugmodel": "meshlang_models.llama3.config_registry:debugmodel",
 }
-BOUNDS = {"float64": 1e-12, "float32": 5e-6}
+CASES = {
+    f"{model}, {name}": (model, pipe)
+    for model, pipes in {
+        "llama/tiny": {**SINGLE, **PAIRS, **TRIPLES, **DEEP},
+        "llama/debug": LONGER,
+        "llama3/debugmodel": LLAMA3,
+    }.items()
+    for name, pipe in pipes.items()
+}
 
-CASES = [
-    *(("llama/tiny", name, pipe, "float64") for name, pipe in {**SINGLE, **PAIRS, **DEEP, **CONTEXT}.items()),
-    *(("llama/tiny", name, DEEP[name], "float32") for name in ("1f1b, fsdp, tp", "zbv, fsdp, tp", "uneven split")),
-    *(("llama/debug", name, pipe, "float64") for name, pipe in LONGER.items()),
-    *(("llama3/debugmodel", name, pipe, "float64") for name, pipe in LLAMA3.items()),
-    ("llama3/debugmodel", "1f1b, ddp", LLAMA3["1f1b, ddp"], "float32"),
-]
+SAMPLE = {
+    *(f"llama/tiny, {name}, float64" for name in SCHEDULES),
+    *(f"llama/tiny, {name}, fsdp, float64" for name in ("1f1b", "interleaved_1f1b", "dualpipev")),
+    "llama/tiny, interleaved_zero_bubble, hsdp, float64",
+    "llama/tiny, gpipe, ring, float64",
+    "llama/tiny, 1f1b, fsdp, tp, sequence, float32",
+    "llama/tiny, zbv, ulysses, tp, sequence, float64",
+    "llama/tiny, gpipe 4, fewer microbatches, float64",
+    "llama/tiny, interleaved, free, float64",
+    "llama/tiny, 1f1b, two passes, float64",
+    "llama/tiny, uneven split, float32",
+    "llama/debug, zero bubble, 4 a rank, float64",
+    "llama3/debugmodel, 1f1b, ddp, float32",
+}
 
 
-@pytest.mark.parametrize(
-    ("model", "pipe", "dtype"), [pytest.param(m, p, d, id=f"{m}-{name}-{d}") for m, name, p, d in CASES]
-)
+@pytest.mark.parametrize(("model", "pipe", "dtype"), rows(CASES, SAMPLE))
 def test_pipelined_step_is_that_of_one_rank(
     model: str, pipe: Pipe, dtype: str, ranks: RankPool, references: References
 ) -> None:
