@@ -105,6 +105,15 @@ def test_json_form_of_no_findings_is_an_empty_list(here: Path) -> None:
     assert data("check", "good.toml", "--ranks", "4", "--format", "json") == []
 
 
+def test_github_form_is_an_annotation_a_finding(here: Path) -> None:
+    """`--format github` prints one workflow command for each finding, and nothing when there is none."""
+    result = meshlang("check", "bad.toml", "--ranks", "4", "--format", "github")
+    assert result.exit_code == 1
+    assert result.output.startswith("::error file=bad.toml,line=11,endLine=11,col=1,endColumn=4,")
+    assert result.output.count("\n") == 1
+    assert meshlang("check", "good.toml", "--ranks", "4", "--format", "github").output == ""
+
+
 @pytest.mark.parametrize("words", [["good.toml", "--ranks", "0"], ["good.toml", "--ranks", "x"], ["no.toml"], []])
 def test_wrong_usage_exits_with_2(here: Path, words: list[str]) -> None:
     """What is wrong with the command line itself is told on stderr, with exit code 2."""

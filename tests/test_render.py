@@ -1,4 +1,4 @@
-"""Findings as text, as one line and as JSON."""
+"""Findings as text, as one line, as JSON and as annotations."""
 
 from __future__ import annotations
 
@@ -171,3 +171,56 @@ def test_any_place_of_any_text_renders(text: str, data: st.DataObject) -> None:
     assert sum("^" in row and "here" in row for row in rows) >= 1
     assert all(re.match(r"error|note| -->| ?[0-9 ]+ \||\.\.\.", row) for row in rows)
     json.loads(render([found], "json"))
+
+
+def annotation(line: str) -> tuple[dict[str, str], str]:
+    """(properties, message) of a workflow command, read as GitHub's runner reads it (ActionCommand.TryParseV2)."""
+    head, mark, message = line.removeprefix("::").partition("::")
+    command, _, pairs = head.partition(" ")
+    assert (command, mark) == ("error", "::")
+    properties = dict(pair.split("=", 1) for pair in pairs.split(",") if pair)
+    escapes = {"%0D": "\r", "%0A": "\n", "%3A": ":", "%2C": ",", "%25": "%"}
+    for escape, char in escapes.items():
+        properties = {key: value.replace(escape, char) for key, value in properties.items()}
+        message = message if char in ":," else message.replace(escape, char)
+    return properties, message
+
+
+def test_annotation_is_one_workflow_command() -> None:
+    """The github form is one line, with file, lines, columns and title; every place, note and help is in it."""
+    assert render([uneven()], "github") == (
+        "::error file=spec.toml,line=12,endLine=12,col=12,endColumn=16,title=meshlang%3A uneven-shard::"
+        "`kv_heads` = 4 does not divide over `tp` = 8%0A"
+        "spec.toml:12:12: 4 heads over 8 ranks%0Aspec.toml:5:1: axis size set here%0A"
+        "note: on layers.*.attention.wkv.weight (6 tensors), shape (512, 256)%0Ahelp: tp may be 1, 2 or 4 here\n"
+    )
+
+
+def test_annotation_over_lines_has_no_columns() -> None:
+    """A place of several lines has no columns, which GitHub takes of one line only."""
+    source = Source("s.toml", "a = [\n1,\n]\n")
+    properties, _ = annotation(render([one(source, source.span(4, 10))], "github").rstrip("\n"))
+    assert properties == {"file": "s.toml", "line": "1", "endLine": "3", "title": "meshlang: a-code"}
+
+
+def test_annotation_of_no_file_says_its_place() -> None:
+    """An item of `--set` is no file: the annotation has no place, and its message has."""
+    source = Source("--set", "mesh.tp=0")
+    properties, message = annotation(render([one(source, source.span(8, 9))], "github").rstrip("\n"))
+    assert (properties, message) == ({"title": "meshlang: a-code"}, "--set:1:9: what is wrong")
+
+
+@given(st.text(alphabet=st.sampled_from("%250ADd3C2:,\r\n=a;\u2028\x00"), min_size=1, max_size=40))
+@settings(deadline=None)
+def test_annotation_reads_back(text: str) -> None:
+    """annotation(render(finding)) has the name and the message that were written, whatever is in them."""
+    source = Source(f"f{text}", "a")
+    found = Diagnostic(code="c", message=text, label=Label(span=source.span(0, 1)))
+    line = render([found], "github")
+    assert line.count("\n") == 1
+    assert line[:-1].isprintable()
+    properties, message = annotation(line[:-1])
+    shown = {"\x00": "\\x00", "\u2028": "\\u2028"}
+    for char, escape in shown.items():
+        text = text.replace(char, escape)
+    assert (properties["file"], message) == (f"f{text}", text)

@@ -17,7 +17,7 @@ RANKS = click.option("--ranks", type=click.IntRange(min=1), help="Ranks of the w
 SETS = click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Lay one key over the spec: mesh.tp=8.")
 ON = click.option("--on", metavar="NAME", help="Lay the machine [topology.on.NAME] over the spec.")
 FORMAT = click.option(
-    "--format", "form", type=click.Choice(["text", "short", "json"]), default="text", help="Of findings."
+    "--format", "form", type=click.Choice(["text", "short", "json", "github"]), default="text", help="Of findings."
 )
 
 
@@ -43,7 +43,7 @@ def findings(asked: Request, form: str) -> NoReturn:
 
 
 def show(found: Sequence[Diagnostic], form: str) -> None:
-    """Print findings in one of the three forms."""
+    """Print findings in one of the forms."""
     from ..render import render
 
     color = form == "text" and sys.stdout.isatty()
