@@ -22,6 +22,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("plan",),
     ("strategy",),
     ("", "compiler", "report", "plan.stages"),
+    ("format",),
     ("lowering",),
     ("runtime",),
     ("testing", "cli", "__main__"),
@@ -31,6 +32,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
 OTHERS: dict[str, set[str]] = {
     "language": {"tomli"},
     "report": {"matplotlib"},
+    "format": {"tomli", "tomlkit"},
     "lowering": {"torch"},
     "runtime": {"torch", "torchtitan", "spmd_types", "tyro"},
     "testing": {"torch", "torchtitan", "spmd_types", "pytest"},

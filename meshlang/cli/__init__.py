@@ -21,6 +21,7 @@ COMMANDS = {
     "check": ("check", "check_command"),
     "diff": ("compare", "diff_command"),
     "explain": ("explain", "explain_command"),
+    "fmt": ("fmt", "fmt_command"),
     "launch": ("launch", "launch_command"),
     "mesh": ("mesh", "mesh_command"),
     "plan": ("plan", "plan_command"),

@@ -61,7 +61,7 @@ def load_document(
     if root is None or given is None or len(bag) > before:
         return None
     if "card" in root.value and "meshlang" not in root.value:
-        bag.add(_card(root.value["card"]))
+        bag.add(a_card(root.value["card"]))
         return None
     if on is not None:
         machine = _machine(over(given, root), on, bag)
@@ -72,7 +72,7 @@ def load_document(
     return Document(source=files.sources[0], root=root, sources=tuple(files.sources), on=on)
 
 
-def _card(node: Node) -> Diagnostic:
+def a_card(node: Node) -> Diagnostic:
     """A model card where a spec is read."""
     return Diagnostic(
         code="not-a-spec",
