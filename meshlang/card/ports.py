@@ -55,7 +55,7 @@ def read_flow(tables: Mapping[str, Node], boundaries: tuple[Boundary, ...], fiel
                 break
             if not _legal(first, second, ports, modules, node, fields):
                 break
-            if second in places:
+            if second in places and not _joined(first, second, found, ports):
                 also = (Label(span=places[second], text="from one here"),)
                 fields.add("card-flow", f"`{_text(second)}` has its value from two ports", node.span, labels=also)
                 continue
@@ -68,6 +68,12 @@ def _pairs(key: str, target: str, node: Node, fields: Fields) -> Iterator[tuple[
     other, _, onto = target.rpartition(" ")
     for place in fields.names(module, node.key or node.span):
         yield (place.fqn, port), (at(other, place.stars), onto)
+
+
+def _joined(first: Port, second: Port, found: Mapping[Port, Port], ports: Mapping[Port, tuple[Factors, ...]]) -> bool:
+    """Inputs of the model that are parts of one value inside: the model puts them together."""
+    sources = (first, *(source for source, target in found.items() if target == second))
+    return all(port != "output" and ports[module, port] != ports[second] for module, port in sources)
 
 
 def _text(port: Port) -> str:
@@ -91,11 +97,15 @@ def _legal(
     node: Node,
     fields: Fields,
 ) -> bool:
-    """The same value, between ports where nothing lies between."""
+    """The same value or, by inner factors, a part of it, between ports where nothing lies between.
+
+    Only outermost factors are cut, so a part lies as the whole does.
+    """
     one, other = ports[first], ports[second]
-    if one != other:
+    if [factors[0] for factors in one] != [factors[0] for factors in other]:
         message = f"`{_text(first)}` is ({dims_text(one)}) and `{_text(second)}` is ({dims_text(other)})"
-        fields.add("card-flow", message, node.span, notes=("a value that goes on has the same dims at both",))
+        note = "a value that goes on has the same dims at both; a part of it differs in inner factors only"
+        fields.add("card-flow", message, node.span, notes=(note,))
         return False
     if _adjoin(first, second, modules):
         return True

@@ -147,7 +147,7 @@ def _larger(edge: Edge, plan: Plan) -> int | None:
 def _elements(edge: Edge, layout: Layout, plan: Plan) -> int | None:
     """Elements of a value on one rank in one pass, which has its share of the sequences."""
     whole = local_numel(edge.shape, layout, plan.mesh)
-    return whole if whole is None or ("batch",) not in edge.names else whole // plan.passes
+    return whole if whole is None or all(names[0] != "batch" for names in edge.names) else whole // plan.passes
 
 
 def _sends(plan: Plan) -> Iterator[Collective]:

@@ -42,7 +42,8 @@ def cuts_rows(plan: Plan, axis: str) -> bool:
 
 def _cut(edge: Edge, axis: str) -> bool:
     """Whether the axis cuts the sequence inside the module."""
-    return ("seq",) in edge.names and axis in edge.dst.dims[edge.names.index(("seq",))]
+    pairs = zip(edge.names, edge.dst.dims, strict=True)
+    return any(names[0] == "seq" and axis in axes for names, axes in pairs)
 
 
 def balance(plan: Plan, axis: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from meshlang_models.llama import model_registry
+from meshlang_models import block_diffusion, llama
 from torch import nn
 from torchtitan.models.llama3 import llama3_configs
 
@@ -14,11 +14,13 @@ ROOT = Path(__file__).parents[2]
 
 LLAMA3 = ("debugmodel", "1B", "3B", "8B", "70B", "405B")
 LLAMA = ("tiny", "debug")
+BLOCK_DIFFUSION = ("tiny", "debug", "tiny_complementary", "tiny_shared", "1B", "8B")
+OURS = {"llama": llama.model_registry, "block_diffusion": block_diffusion.model_registry}
 
 
 def built(card: str, flavor: str) -> nn.Module:
     """The real model that a flavor of one of our cards describes."""
-    config = llama3_configs[flavor](attn_backend="flex") if card == "llama3" else model_registry(flavor).model
+    config = llama3_configs[flavor](attn_backend="flex") if card == "llama3" else OURS[card](flavor).model
     with torch.device("meta"):
         return config.build()
 

@@ -6,7 +6,7 @@ import inspect
 from functools import cache
 
 import pytest
-from real_models import LLAMA, LLAMA3, ROOT, built
+from real_models import BLOCK_DIFFUSION, LLAMA, LLAMA3, ROOT, built
 
 from meshlang.card.model import Model
 from meshlang.card.read import flavors, read_card
@@ -15,6 +15,7 @@ from meshlang.runtime.cards import check_card, facts_of
 from meshlang.source import Source
 
 CASES = [("llama3", flavor) for flavor in LLAMA3] + [("llama", flavor) for flavor in LLAMA]
+CASES += [("block_diffusion", flavor) for flavor in BLOCK_DIFFUSION]
 each_flavor = pytest.mark.parametrize(("card", "flavor"), CASES)
 
 
@@ -32,7 +33,7 @@ def read(card: str, flavor: str) -> Model:
     return model
 
 
-@pytest.mark.parametrize("card", ["llama3", "llama"])
+@pytest.mark.parametrize("card", ["llama3", "llama", "block_diffusion"])
 def test_every_flavor_has_a_case(card: str) -> None:
     """No flavor of our cards goes untested."""
     assert list(flavors(source(card), Bag())) == [flavor for name, flavor in CASES if name == card]
