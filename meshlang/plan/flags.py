@@ -143,9 +143,12 @@ def _run(spec: Spec) -> Iterator[tuple[str, Written[Any]]]:
 def flags_agree(flags: Sequence[str], plan: Plan, spec: Spec, bag: Bag) -> None:
     """A flag that says otherwise than the spec is a finding that shows both."""
     known = decided(plan, spec)
-    given = [*read_flags(flags), *_written(spec)]
+    given = [*read_flags(flags), *written_flags(spec)]
     for flag in given:
         if flag.name not in known or flag.value == known[flag.name][0]:
+            continue
+        if flag.name == BACKEND and flag.value in _OTHER_BACKENDS:
+            bag.add(_refused(flag))
             continue
         value, span = known[flag.name]
         bag.add(
@@ -159,6 +162,32 @@ def flags_agree(flags: Sequence[str], plan: Plan, spec: Spec, bag: Bag) -> None:
         )
 
 
-def _written(spec: Spec) -> Iterator[Flag]:
+BACKEND = "parallelism.spmd_backend"
+
+#: torchtitan's other backends -> why a plan does not run on them.
+_OTHER_BACKENDS = {
+    "full_dtensor": (
+        "`full_dtensor` stands still where a sequence axis and a tensor axis meet, and where pipeline and "
+        "sequence axes do it trains on with wrong gradients and no error",
+        "torchtitan has dropped it since",
+    ),
+    "partial_dtensor": (
+        "under `partial_dtensor` collectives are put in where DTensor finds that placements differ: "
+        "they could not be held against the plan's",
+    ),
+}
+
+
+def _refused(flag: Flag) -> Diagnostic:
+    return Diagnostic(
+        code="backend-refused",
+        message=f"torchtitan's backend `{flag.value}` is asked for, and plans run on `spmd_types` only",
+        label=Label(span=flag.span),
+        notes=_OTHER_BACKENDS[flag.value],
+    )
+
+
+def written_flags(spec: Spec) -> Iterator[Flag]:
+    """The keys of `[launch] set`, at their values."""
     for key, written in (spec.launch.overrides if spec.launch is not None else {}).items():
         yield Flag(name=key.replace("-", "_"), value=str(written.value), span=written.span)

@@ -6,10 +6,7 @@ holds it against the plan, so that nothing is lost and nothing half-written is r
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from pathlib import Path
+from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any
 
 import torch.distributed as dist
@@ -21,10 +18,9 @@ from torchtitan.tools import filesystem
 
 from ..plan.ir import Plan
 from . import progress
-from .checkpoints import METADATA, OTHERS, CheckpointError, Saved, latest, misfits, problem_of, read_metadata, steps
+from .checkpoints import CheckpointError
 from .parallel import degrees
-
-logger = logging.getLogger(__name__)
+from .resume import resumed, wish
 
 
 class PlanCheckpoints(CheckpointManager):
@@ -47,6 +43,7 @@ class PlanCheckpoints(CheckpointManager):
         self.trainer = options["states"].get(TRAIN_STATE)
         super().__init__(config, **options)
         if self.enable:
+            self.wish = wish(config, str(self.folder))
             self.counted = Counted(trainer=self.trainer, shares=shares(self.plan))
             self.states[TRAIN_STATE] = self.counted
 
@@ -86,39 +83,17 @@ class PlanCheckpoints(CheckpointManager):
             try:
                 answer = [self._choose(step)]
             except CheckpointError as error:
-                answer = [str(error)]
+                answer = [error.args_of()]
         if dist.is_initialized():
             dist.broadcast_object_list(answer)
-        if isinstance(answer[0], str):
-            raise CheckpointError(answer[0])
+        if isinstance(answer[0], dict):
+            raise CheckpointError(**answer[0])
         return answer[0]
 
     def _choose(self, step: int) -> tuple[int, bool]:
         """(step to load, or -1; whether it knows the tokens of all ranks)."""
-        found = whole(self.folder, step)
-        if found is None:
-            if self.initial_load_path and (Path(self.initial_load_path) / METADATA).is_file():
-                self._fits(Path(self.initial_load_path), model_only=self.initial_load_model_only)
-            return -1, False
-        if not (found.path / METADATA).exists():
-            return found.step, False
-        if not self.load_only:
-            free_after(self.folder, found)
-        return found.step, self._fits(found.path, model_only=found.step == 0)
-
-    def _fits(self, path: Path, *, model_only: bool) -> bool:
-        """Whether the checkpoint, which fits, knows the tokens of all ranks."""
-        if problem := problem_of(path):
-            raise CheckpointError(f"{path} is not whole: {problem}")
-        saved = read_metadata(path).state_dict_metadata
-        sizes = degrees(self.plan)
-        data_ranks = sizes["dp_replicate"] * sizes["dp_shard"]
-        others = () if model_only else [name for name in OTHERS if name not in self.exclude_from_loading]
-        found = misfits(self.plan, saved, others=others, data_ranks=data_ranks)
-        if found:
-            reasons = "".join(f"\n  {reason}" for reason in found)
-            raise CheckpointError(f"{path} does not fit `{self.plan.model}` under this spec:{reasons}")
-        return f"{TRAIN_STATE}.{TOTAL}" in saved
+        found = resumed(replace(self.wish, step=step), self.plan)
+        return found.step, f"{TRAIN_STATE}.{TOTAL}" in found.names
 
 
 #: Tokens of all ranks together, beside torchtitan's count of one rank.
@@ -156,49 +131,6 @@ def shares(plan: Plan) -> int:
     """Ranks that count different tokens: those of the data axes, and of the sequence's."""
     sizes = degrees(plan)
     return sizes["dp_replicate"] * sizes["dp_shard"] * sizes["cp"]
-
-
-def whole(folder: str, step: int = -1) -> Saved | None:
-    """The checkpoint to resume from; None begins anew.
-
-    Raises:
-        CheckpointError: the one asked for is not whole, or those that are there are all damaged.
-    """
-    if step != -1:
-        path = Path(folder) / f"step-{step}"
-        if not path.is_dir():
-            there = ", ".join(f"step-{each}" for each, _ in steps(folder)) or "none"
-            raise CheckpointError(f"there is no {path}; checkpoints there: {there}")
-        if problem := problem_of(path):
-            raise CheckpointError(f"{path} is asked for, and it is not whole: {problem}")
-        return Saved(step=step, path=path)
-    found, skipped = latest(folder)
-    for each in skipped:
-        logger.warning("%s is skipped: %s", each.path, each.problem)
-    damaged = [each for each in skipped if not each.begun]
-    if damaged and found is None:
-        raise CheckpointError(f"no checkpoint in {folder} is whole:{_listed(damaged)}")
-    return found
-
-
-def free_after(folder: str, found: Saved) -> None:
-    """Nothing that was saved later would be overwritten.
-
-    Raises:
-        CheckpointError: later checkpoints are there.
-    """
-    later = [Saved(step=step, path=path, problem="it was saved later") for step, path in steps(folder)]
-    later = [each for each in later if each.step > found.step and not each.begun]
-    later = [Saved(step=each.step, path=each.path, problem=problem_of(each.path) or each.problem) for each in later]
-    if later:
-        raise CheckpointError(
-            f"training on from {found.path} would overwrite:{_listed(later)}\n"
-            "  move them away, or save elsewhere: --checkpoint.folder NEW --checkpoint.initial-load-path PATH"
-        )
-
-
-def _listed(saved: Sequence[Saved]) -> str:
-    return "".join(f"\n  {each.path}: {each.problem}" for each in saved)
 
 
 def checked(config: BaseCheckpointManager.Config, plan: Plan) -> BaseCheckpointManager.Config:

@@ -12,20 +12,35 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..fold import told
 from ..plan.ir import Plan
+from .metadata import METADATA, StrangerError, read_metadata
 
-METADATA = ".metadata"
 #: Written by a last save in Hugging Face's format, which says nothing of parts.
 SAFETENSORS = "model.safetensors.index.json"
 
 #: What torchtitan saves beside the model.
 OTHERS = ("optimizer", "lr_scheduler", "dataloader", "train_state")
 
-_SHOWN = 8
-
 
 class CheckpointError(Exception):
-    """A checkpoint that cannot be resumed from, with every reason."""
+    """A checkpoint that cannot be resumed from, with every reason.
+
+    Attributes:
+        code: of the finding that it is; `message` and `notes` say the rest.
+        key: torchtitan's flag that chose the checkpoint, without its dashes.
+    """
+
+    def __init__(self, code: str, message: str, notes: Sequence[str] = (), *, key: str = "checkpoint.folder") -> None:
+        super().__init__("\n  ".join((f"error[{code}]: {message}", *notes)))
+        self.code = code
+        self.message = message
+        self.notes = tuple(notes)
+        self.key = key
+
+    def args_of(self) -> dict[str, Any]:
+        """What it was made of: `CheckpointError(**error.args_of())` is equal to it on another rank."""
+        return {"code": self.code, "message": self.message, "notes": self.notes, "key": self.key}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +81,8 @@ def problem_of(path: Path) -> str:
         return "" if (path / SAFETENSORS).is_file() else "saving it was not finished: it has no .metadata"
     try:
         metadata = read_metadata(path)
+    except StrangerError as error:
+        return f"its .metadata would call `{error}`, which no checkpoint needs; it is not read"
     except Exception as error:  # whatever a damaged pickle raises
         return f"its .metadata cannot be read ({type(error).__name__})"
     sizes: dict[str, int] = {}
@@ -78,13 +95,6 @@ def problem_of(path: Path) -> str:
         if file.stat().st_size < size:
             return f"{name} has {file.stat().st_size:,} of {size:,} bytes"
     return ""
-
-
-def read_metadata(path: Path) -> Any:
-    """torch's own account of a checkpoint."""
-    from torch.distributed.checkpoint.filesystem import FileSystemReader
-
-    return FileSystemReader(path).read_metadata()
 
 
 def misfits(plan: Plan, saved: Mapping[str, Any], *, others: Sequence[str], data_ranks: int) -> list[str]:
@@ -100,9 +110,9 @@ def misfits(plan: Plan, saved: Mapping[str, Any], *, others: Sequence[str], data
     want = {name: tensor.shape for tensor in plan.tensors for name in (tensor.fqn, *tensor.tied)}
     needed = [tensor.fqn for tensor in plan.tensors if tensor.kind == "parameter"]
     found = [
-        *_named("the checkpoint lacks", [name for name in needed if name not in have]),
-        *_named("the model has no", [name for name in have if name not in want]),
-        *_named("shapes differ:", [_shapes(n, have[n], want[n]) for n in want if n in have and have[n] != want[n]]),
+        *_told("the checkpoint lacks", [name for name in needed if name not in have], needed),
+        *_told("the model has no", [name for name in have if name not in want], [*have]),
+        *_shapes({name: (have[name], want[name]) for name in want if name in have and have[name] != want[name]}),
     ]
     there = {name.partition(".")[0] for name in saved}
     if lacking := [other for other in others if other not in there]:
@@ -120,11 +130,17 @@ def misfits(plan: Plan, saved: Mapping[str, Any], *, others: Sequence[str], data
     return found
 
 
-def _named(what: str, names: Sequence[str]) -> Iterator[str]:
+def _told(what: str, names: Sequence[str], known: Sequence[str]) -> Iterator[str]:
+    """A reason about tensors, those of equal layers as one."""
     if names:
-        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-        yield f"{what} {', '.join(names[:_SHOWN])}{more}"
+        yield f"{what} {told(names, known)}"
 
 
-def _shapes(name: str, saved: Sequence[int], here: Sequence[int]) -> str:
-    return f"{name} is {' x '.join(map(str, saved))} in the checkpoint and {' x '.join(map(str, here))} here"
+def _shapes(differ: Mapping[str, tuple[Sequence[int], Sequence[int]]]) -> Iterator[str]:
+    """Shapes that differ, tensors of the same two shapes together."""
+    groups: dict[tuple[Sequence[int], Sequence[int]], list[str]] = {}
+    for name, pair in differ.items():
+        groups.setdefault(pair, []).append(name)
+    for (saved, here), names in groups.items():
+        sizes = f"{' x '.join(map(str, saved))} in the checkpoint and {' x '.join(map(str, here))} here"
+        yield f"shapes differ: {told(names, [*differ])} is {sizes}"

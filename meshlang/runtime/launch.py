@@ -9,15 +9,19 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..compiler import Request, load, plan_of, resolved_of
-from ..diagnostics import Bag, Diagnostic, Label
+from ..diagnostics import Bag, Diagnostic, Label, SpecError
 from ..language.spec import Spec
 from ..plan.data import to_data
-from ..plan.flags import flags_agree, override_flags
+from ..plan.flags import flags_agree, override_flags, read_flags, written_flags
 from ..plan.ir import Plan
 from .recipe import JOB, Job
 from .torchrun import Torchrun
+
+if TYPE_CHECKING:
+    from torchtitan.trainer import Trainer
 
 
 def launch(
@@ -42,8 +46,11 @@ def launch(
     flags_agree(flags, plan, spec, bag)
     bag.check()
     every = (*override_flags(spec.launch.overrides if spec.launch is not None else {}), *flags)
-    if (code := _ended(recipe, every)) is not None:
-        return code
+    config = _config(recipe, every)
+    if isinstance(config, int):
+        return config
+    if torchrun is None or torchrun.first:
+        _resumable(config, plan, spec, flags)
     with tempfile.TemporaryDirectory(prefix="meshlang-") as folder:
         path = Path(folder) / "job.json"
         Job(recipe=recipe, device=device, plan=to_data(plan)).write(path)
@@ -66,8 +73,8 @@ def _recipe(spec: Spec) -> str:
     raise AssertionError
 
 
-def _ended(recipe: str, flags: Sequence[str]) -> int | None:
-    """The exit code of a launch that ends before it starts ranks; None for one that goes on.
+def _config(recipe: str, flags: Sequence[str]) -> Trainer.Config | int:
+    """The recipe's config under the flags, or the exit code of a launch that ends before it starts ranks.
 
     The recipe is called and torchtitan reads the flags once here, so that what is wrong with them
     is told once, and not by every rank. torchtitan's own help ends a launch too.
@@ -86,11 +93,41 @@ def _ended(recipe: str, flags: Sequence[str]) -> int | None:
     if not isinstance(config, Trainer.Config):
         return _say(f"the recipe `{recipe}` gives {type(config).__name__}, and torchtitan's Trainer.Config is expected")
     module, _, function = recipe.partition(":")
+    name, sys.argv[0] = sys.argv[0], "meshlang launch SPEC --"  # in torchtitan's help
     try:
-        ConfigManager().parse_args(["--module", module, "--config", function, *flags])
+        return ConfigManager().parse_args(["--module", module, "--config", function, *flags])
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else 2
-    return None
+    finally:
+        sys.argv[0] = name
+
+
+def _resumable(config: Trainer.Config, plan: Plan, spec: Spec, flags: Sequence[str]) -> None:
+    """The checkpoint that the run would go on from is whole and fits the plan.
+
+    Raises:
+        SpecError: it is not, or does not; rank 0 would find the same, once all ranks have started.
+    """
+    from torchtitan.components.checkpointer.dcp import CheckpointManager
+    from torchtitan.tools import filesystem
+
+    from .checkpoints import CheckpointError
+    from .resume import resumed, wish
+
+    asked = config.checkpoint
+    folder = filesystem.join(config.dump_folder, asked.folder)
+    if not asked.enable or type(asked) is not CheckpointManager.Config or filesystem.is_remote(folder):
+        return
+    try:
+        resumed(wish(asked, str(folder)), plan)
+    except CheckpointError as error:
+        given = {flag.name: flag.span for flag in (*written_flags(spec), *read_flags(flags))}
+        assert spec.launch is not None
+        assert spec.launch.recipe is not None
+        keys = (error.key, "checkpoint.folder", "dump_folder", "checkpoint.enable")
+        span = next((given[key] for key in keys if key in given), spec.launch.recipe.span)
+        label = Label(span=span)
+        raise SpecError([Diagnostic(code=error.code, message=error.message, label=label, notes=error.notes)]) from error
 
 
 def _say(message: str) -> int:

@@ -28,6 +28,11 @@ class Torchrun:
     master_port: int | None = None
     max_restarts: int = 0
 
+    @property
+    def first(self) -> bool:
+        """Whether this is surely the node of rank 0, whose folder is the one that counts."""
+        return self.nnodes == 1 or self.node_rank == 0
+
     def words(self, ranks: int) -> list[str]:
         """Arguments of torchrun for a plan of so many ranks.
 

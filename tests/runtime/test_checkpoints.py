@@ -10,8 +10,8 @@ import torch.distributed.checkpoint as dcp
 
 from meshlang.compiler import Request, compile
 from meshlang.plan.ir import Plan
-from meshlang.runtime.checkpointer import CheckpointError, free_after, whole
-from meshlang.runtime.checkpoints import OTHERS, latest, misfits
+from meshlang.runtime.checkpoints import OTHERS, CheckpointError, latest, misfits, problem_of
+from meshlang.runtime.resume import free_after, whole
 from meshlang.source import Source
 
 SPEC = 'meshlang = 1\nmodel = "llama/tiny"\ninclude = ["preset:tensor_parallel"]\n[mesh]\ntp = 2\n'
@@ -67,7 +67,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_a_step_that_is_not_there_lists_those_that_are(tmp_path: Path) -> None:
     """A step that was never saved is an error with the steps that were."""
     save(tmp_path, 2)
-    with pytest.raises(CheckpointError, match=r"there is no .*step-3; checkpoints there: step-2"):
+    with pytest.raises(CheckpointError, match=r"there is no .*step-3\n  checkpoints there: step-2"):
         whole(str(tmp_path), 3)
 
 
@@ -83,7 +83,7 @@ def test_later_checkpoints_are_not_overwritten(tmp_path: Path) -> None:
     save(tmp_path, 4)
     found = whole(str(tmp_path), 2)
     assert found is not None
-    with pytest.raises(CheckpointError, match=r"would overwrite:\n  .*step-4: it was saved later"):
+    with pytest.raises(CheckpointError, match=r"would overwrite what was saved later\n  .*step-4: it was saved later"):
         free_after(str(tmp_path), found)
 
 
@@ -117,3 +117,21 @@ def test_a_loader_with_a_position_a_rank_is_not_moved(plan: Plan) -> None:
     assert misfits(plan, names, others=OTHERS, data_ranks=4) == []
     (found,) = misfits(plan, names, others=OTHERS, data_ranks=2)
     assert found.startswith("the loader saved a position for each of 4 data ranks, and this run has 2")
+
+
+def test_an_account_that_calls_something_is_not_read(tmp_path: Path) -> None:
+    """A .metadata that would call a function is refused by the function's name, and nothing is called."""
+    path = save(tmp_path, 2)
+    made = tmp_path / "made"
+    call = f"cos\nsystem\n(S'touch {made}'\ntR."
+    (path / ".metadata").write_bytes(call.encode())
+    assert problem_of(path) == "its .metadata would call `os.system`, which no checkpoint needs; it is not read"
+    assert not made.exists()
+
+
+def test_an_error_crosses_ranks() -> None:
+    """A refusal made anew from its arguments, as on another rank, says the same."""
+    error = CheckpointError("checkpoint-misfit", "it does not fit", ("a", "b"), key="checkpoint.load_step")
+    again = CheckpointError(**error.args_of())
+    assert (str(again), again.key) == (str(error), error.key)
+    assert str(error) == "error[checkpoint-misfit]: it does not fit\n  a\n  b"

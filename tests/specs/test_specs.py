@@ -52,7 +52,7 @@ def source_codes() -> set[str]:
 def _codes_of(call: ast.Call) -> list[str]:
     """The code that a call gives a finding: by keyword, or first to a function that makes one."""
     named = [word for keyword in call.keywords if keyword.arg == "code" for word in _either(keyword.value)]
-    first = call.args[:1] if _name(call) in ("_find", "_finding", "finding", "add") else []
+    first = call.args[:1] if _name(call) in ("_find", "_finding", "finding", "add", "CheckpointError") else []
     return _words(named) + [word for word in _words(first) if re.fullmatch("[a-z0-9]+(-[a-z0-9]+)+", word)]
 
 

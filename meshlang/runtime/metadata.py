@@ -1,0 +1,74 @@
+"""torch's own account of a checkpoint, read without running what a file says.
+
+`.metadata` is a pickle, and a pickle may call anything. A launch reads it before anyone has decided
+to trust the folder, so only the names that such an account consists of are ever looked up.
+"""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+METADATA = ".metadata"
+
+_ACCOUNT = {
+    "Metadata",
+    "MetadataIndex",
+    "TensorStorageMetadata",
+    "BytesStorageMetadata",
+    "ChunkStorageMetadata",
+    "TensorProperties",
+    "StorageMeta",
+    "_MEM_FORMAT_ENCODING",
+}
+#: module -> names of it that an account may use; of torch its element types too.
+_KNOWN = {
+    "torch.distributed.checkpoint.metadata": _ACCOUNT,
+    "torch.distributed.checkpoint.filesystem": {"_StorageInfo", "_StoragePrefix"},
+    "torch.serialization": {"_get_layout"},
+    "torch": {"Size", "device"},
+    "pathlib": {"Path", "PosixPath", "PurePosixPath", "WindowsPath", "PureWindowsPath"},
+    "collections": {"OrderedDict"},
+    "builtins": {"set", "frozenset"},
+}
+
+
+class StrangerError(pickle.UnpicklingError):
+    """An account names something that no account needs."""
+
+
+class _Reader(pickle.Unpickler):
+    """Looks up nothing but the words of an account."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """The object of a known name.
+
+        Raises:
+            StrangerError: for any other; nothing is imported for it.
+        """
+        if name in _KNOWN.get(module, ()) or _is_type(module, name):
+            return super().find_class(module, name)
+        raise StrangerError(f"{module}.{name}")
+
+
+def _is_type(module: str, name: str) -> bool:
+    """Whether this is one of torch's element types."""
+    import torch
+
+    return module == "torch" and isinstance(vars(torch).get(name), torch.dtype)
+
+
+def read_metadata(path: Path) -> Any:
+    """The account of the checkpoint in a folder, a `torch.distributed.checkpoint` Metadata.
+
+    Raises:
+        StrangerError: it names what no account needs. Other errors: it is damaged, in any way.
+    """
+    from torch.distributed.checkpoint.metadata import Metadata
+
+    with (path / METADATA).open("rb") as file:
+        found = _Reader(file).load()
+    if not isinstance(found, Metadata):
+        raise pickle.UnpicklingError(f"{type(found).__name__} is no account of a checkpoint")
+    return found
