@@ -58,7 +58,7 @@ def masked(sample: Sample, noise: Noise, mask_id: int) -> tuple[View, ...]:
     """One view; labels at every eligible row, of weight 0 where the token is shown."""
     hidden = noise.corrupted & sample.eligible
     weights = torch.where(hidden, 1 / noise.level, 0.0)
-    labels = encode(sample.clean, weights.float())
+    labels = encode(sample.clean, weights.to(torch.float32))
     return (
         View(
             tokens=torch.where(hidden, mask_id, sample.clean),
