@@ -30,7 +30,7 @@ from .plan.ir import Plan
 from .plan.launchable import launchable
 from .plan.promises import promises
 from .plan.resolve import Resolved, resolve
-from .plan.stages import staged
+from .plan.stages import pipeline_context, staged
 from .plan.verify import verify
 from .registry import Plugins
 from .source import Source
@@ -118,7 +118,7 @@ def plan_of(spec: Spec, resolved: Resolved, *, launch: bool = False) -> Plan:
     plan = reduce(lambda plan, table: _apply(plan, table, bag), _in_order(spec), start(resolved))
     if spec.pipeline is not None:
         table = spec.pipeline.schedule
-        _collect(table.plugin.check(Context(plan=plan, table=table)), bag)
+        _collect(table.plugin.check(pipeline_context(plan, resolved)), bag)
         bag.check()
         plan = staged(plan, resolved, bag)
     bag.check()

@@ -33,6 +33,8 @@ from typing import ClassVar, Literal
 from .diagnostics import Diagnostic, Help, Label
 from .language.spec import PluginTable
 from .mesh import Mesh
+from .pipeline.ir import Program
+from .pipeline.notation import program_of
 from .placement import Layout, Partial, Placement, Replicate, Shard
 from .plan.ir import Collective, Edge, PipelineUse, Plan, StrategyUse, Tensor, Unit
 from .source import Source, Span
@@ -50,6 +52,7 @@ __all__ = [
     "PipelineUse",
     "Placement",
     "Plan",
+    "Program",
     "Replicate",
     "Schedule",
     "Shard",
@@ -64,10 +67,11 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """What a plugin is asked in: the plan so far, and where its table stands."""
+    """What a plugin is asked in: the plan so far, where its table stands, and how many ranks share a node."""
 
     plan: Plan
     table: PluginTable
+    ranks_per_node: int | None = None
 
     def finding(self, code: str, message: str, *, key: str | None = None, notes: Iterable[str] = ()) -> Diagnostic:
         """A finding at the value of one of the table's keys, or at the table when `key` is not written."""
@@ -101,13 +105,13 @@ class Schedule(ABC):
     Subclasses are frozen dataclasses of the schedule's own keys, and final.
     """
 
-    #: Import path of the torch part, or the name that torch knows the schedule by.
+    #: The name that torch knows the schedule by, or the import path of what runs its Program.
     ops: ClassVar[str | None] = None
     #: How stages lie on `pp` ranks: "loop" puts stage s on s % pp; "v" goes to the last rank and back.
     placement: ClassVar[Literal["loop", "v"]] = "loop"
 
     def stages_per_rank(self, context: Context) -> int:
-        """How many stages a rank holds."""
+        """How many stages a rank holds, of each replica."""
         return 1
 
     def order(self, context: Context) -> tuple[tuple[str, ...], ...]:
@@ -117,6 +121,15 @@ class Schedule(ABC):
         are freed after each forward.
         """
         return ()
+
+    def program(self, context: Context) -> Program | None:
+        """Where each stage of each replica lies, and what each rank does; without it, as `order` says.
+
+        A schedule that slices sequences, or has two replicas, has no order in torch's notation and
+        says its Program here. It is asked only for numbers that `check` has nothing against.
+        """
+        order = self.order(context)
+        return program_of(order) if order else None
 
     @abstractmethod
     def check(self, context: Context) -> Iterable[Diagnostic]:

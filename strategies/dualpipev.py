@@ -10,12 +10,12 @@ from meshlang.pipeline.orders import Order
 from meshlang.pipeline.v_orders import dualpipev
 from meshlang.strategy import Context, Diagnostic
 
-from .torch_schedule import TorchSchedule, at_least, exactly, keeps_weights, numbers_of
+from .numbered import NumberedSchedule, at_least, exactly, keeps_weights, numbers_of
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class DualPipeV(TorchSchedule):
+class DualPipeV(NumberedSchedule):
     """Rank r has the stages r and 2 pp - 1 - r (the "cut in half" of DualPipe, DeepSeek-AI 2024)."""
 
     ops: ClassVar[str | None] = "DualPipeV"

@@ -9,12 +9,12 @@ from typing import ClassVar, final
 from meshlang.pipeline.orders import Order, gpipe
 from meshlang.strategy import Context, Diagnostic
 
-from .torch_schedule import TorchSchedule, exactly, numbers_of
+from .numbered import NumberedSchedule, exactly, numbers_of
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class GPipe(TorchSchedule):
+class GPipe(NumberedSchedule):
     """One stage a rank; each rank holds the activations of all microbatches (Huang et al. 2019)."""
 
     ops: ClassVar[str | None] = "GPipe"

@@ -9,12 +9,12 @@ from typing import ClassVar, final
 from meshlang.pipeline.orders import Order, interleaved
 from meshlang.strategy import Context, Diagnostic
 
-from .torch_schedule import TorchSchedule, numbers_of, rounds
+from .numbered import NumberedSchedule, numbers_of, rounds
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Interleaved1F1B(TorchSchedule):
+class Interleaved1F1B(NumberedSchedule):
     """Stages loop over the ranks, 2 on each unless the spec says otherwise (Narayanan et al. 2021).
 
     torch asks less than the paper: microbatches need not be a multiple of `pp`, only of the

@@ -9,12 +9,12 @@ from typing import ClassVar, final
 from meshlang.pipeline.orders import Order, interleaved_zero_bubble
 from meshlang.strategy import Context, Diagnostic
 
-from .torch_schedule import TorchSchedule, keeps_weights, numbers_of, rounds
+from .numbered import NumberedSchedule, keeps_weights, numbers_of, rounds
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class InterleavedZeroBubble(TorchSchedule):
+class InterleavedZeroBubble(NumberedSchedule):
     """Stages loop over the ranks, 2 on each unless the spec says otherwise (ZB1P, Qi et al. 2023)."""
 
     ops: ClassVar[str | None] = "InterleavedZeroBubble"

@@ -9,12 +9,12 @@ from typing import ClassVar, final
 from meshlang.pipeline.orders import Order, one_f_one_b
 from meshlang.strategy import Context, Diagnostic
 
-from .torch_schedule import TorchSchedule, at_least, exactly, numbers_of
+from .numbered import NumberedSchedule, at_least, exactly, numbers_of
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class OneFOneB(TorchSchedule):
+class OneFOneB(NumberedSchedule):
     """One stage a rank; a rank holds the activations of at most as many microbatches as there are stages.
 
     Of PipeDream-Flush (Narayanan et al. 2021).

@@ -13,14 +13,14 @@ from meshlang.pipeline.check import Problem, problems, stages_of
 from meshlang.pipeline.orders import Order
 from meshlang.strategy import Context, Source, Span
 
-from .torch_schedule import PIPELINE_AXIS, TorchSchedule, keeps_weights
+from .numbered import PIPELINE_AXIS, NumberedSchedule, keeps_weights
 
 Cell = tuple[Span, tuple[Action, ...]]
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class OrderFile(TorchSchedule):
+class OrderFile(NumberedSchedule):
     """A row for each rank along `pp`, its actions in order: 0F0, 0B0, or a backward in two, 0I0 and 0W0.
 
     The notation is that of torch's pipeline schedules, which writes such files too. Sends are not

@@ -10,12 +10,12 @@ from meshlang.pipeline.orders import Order
 from meshlang.pipeline.v_orders import zbv
 from meshlang.strategy import Context, Diagnostic
 
-from .torch_schedule import TorchSchedule, exactly, keeps_weights, numbers_of
+from .numbered import NumberedSchedule, exactly, keeps_weights, numbers_of
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class ZBV(TorchSchedule):
+class ZBV(NumberedSchedule):
     """Rank r has the stages r and 2 pp - 1 - r: the first rank also has the last stage (Qi et al. 2023, section 6)."""
 
     ops: ClassVar[str | None] = "ZBVZeroBubble"

@@ -1,6 +1,9 @@
-"""Programs of one replica and whole sequences, to and from torch's notation."""
+"""Programs as plain data, and those of one replica to and from torch's notation."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 from .actions import flat
 from .ir import Host, Op, Program
@@ -35,4 +38,39 @@ def cells_of(program: Program) -> Order:
     parts = program.subsequences
     return tuple(
         tuple(f"{op.stage}{op.kind}{op.sequence * parts + op.subsequence}" for op in row) for row in program.order
+    )
+
+
+def program_data(program: Program) -> dict[str, Any]:
+    """A Program as dicts, lists, words and numbers."""
+    return {
+        "ranks": program.ranks,
+        "stages": program.stages,
+        "replicas": program.replicas,
+        "sequences": program.sequences,
+        "subsequences": program.subsequences,
+        "hosts": [{"replica": h.replica, "stage": h.stage, "rank": h.rank} for h in program.hosts],
+        "order": [[_op_data(op) for op in row] for row in program.order],
+    }
+
+
+def _op_data(op: Op) -> dict[str, Any]:
+    return {
+        "op": op.kind,
+        "replica": op.replica,
+        "sequence": op.sequence,
+        "subsequence": op.subsequence,
+        "stage": op.stage,
+    }
+
+
+def read_program(data: Mapping[str, Any]) -> Program:
+    """The Program that `program_data` wrote."""
+    return Program(
+        **{key: data[key] for key in ("ranks", "stages", "replicas", "sequences", "subsequences")},
+        hosts=tuple(Host(**host) for host in data["hosts"]),
+        order=tuple(
+            tuple(Op(o["op"], o["replica"], o["sequence"], o["subsequence"], o["stage"]) for o in row)
+            for row in data["order"]
+        ),
     )

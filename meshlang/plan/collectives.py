@@ -1,13 +1,14 @@
 """Plan -> every collective of one training step, with axis and bytes, forward and backward.
 
-Five sources, and no other: values redistributed at module boundaries, parameters gathered and
+Six sources, and no other: values redistributed at module boundaries, parameters gathered and
 gradients summed over the axes that carry the batch, the loss over a cut vocabulary, hidden
-states and their gradients sent from stage to stage, and what strategies put into the plan
-because their modules communicate inside.
+states and their gradients sent from stage to stage, gradients of two replicas of a stage, and
+what strategies put into the plan because their modules communicate inside.
 
 Under a pipeline each stage makes its own calls. A boundary and the loss make theirs for every
-microbatch. Gradients of all microbatches are added up where they are and summed over the batch
-once a step, as torch's pipeline stages do with FSDP; `gathers` says how often weights come.
+microbatch, or subsequence of one; with two replicas each takes half of the microbatches.
+Gradients of all microbatches are added up where they are and summed over the batch once a step,
+as torch's pipeline stages do with FSDP; `gathers` says how often weights come.
 """
 
 from __future__ import annotations
@@ -99,11 +100,11 @@ def _places(plan: Plan) -> Known:
 
 def _within(plan: Plan) -> Iterator[Collective]:
     """What strategies put there: calls inside one module, as large as all of the rank's sequences make them."""
-    microbatches = plan.passes // plan.sizes.accumulation
+    times = plan.passes // plan.sizes.accumulation // plan.replicas
     for call in plan.collectives:
         size = None if call.bytes is None else call.bytes // plan.passes
         stage = _stage(plan, call.where.partition(" ")[0])
-        yield replace(call, bytes=size, count=call.count * microbatches, stage=stage)
+        yield replace(call, bytes=size, count=call.count * times, stage=stage)
 
 
 def _edges(plan: Plan) -> Iterator[Collective]:
@@ -129,7 +130,7 @@ def _moved(edge: Edge, plan: Plan) -> Iterator[Collective]:
                 where="",
                 pass_=pass_,
                 bytes=None if size is None else size * DTYPE_BYTES[plan.precision.compute],
-                count=plan.passes,
+                count=plan.passes // plan.replicas,
             )
 
 
@@ -145,9 +146,13 @@ def _larger(edge: Edge, plan: Plan) -> int | None:
 
 
 def _elements(edge: Edge, layout: Layout, plan: Plan) -> int | None:
-    """Elements of a value on one rank in one pass, which has its share of the sequences."""
+    """Elements of a value on one rank in one pass, which has its share of the sequences, and of their tokens."""
     whole = local_numel(edge.shape, layout, plan.mesh)
-    return whole if whole is None or all(names[0] != "batch" for names in edge.names) else whole // plan.passes
+    if whole is None:
+        return None
+    first = {names[0] for names in edge.names}
+    batches = plan.batches if "batch" in first else 1
+    return whole // (batches * plan.slices if "seq" in first else batches)
 
 
 def _sends(plan: Plan) -> Iterator[Collective]:
@@ -165,7 +170,7 @@ def _sends(plan: Plan) -> Iterator[Collective]:
                 where=f"{stage.modules[-1]} output{' gradient' * (pass_ == 'backward')} to stage {there.index}",
                 pass_=pass_,
                 bytes=None if size is None else size * DTYPE_BYTES[plan.precision.compute],
-                count=plan.passes,
+                count=plan.passes // plan.replicas,
                 stage=here.index,
             )
 
@@ -187,7 +192,7 @@ def _loss(plan: Plan) -> Iterator[Collective]:
                 where="loss",
                 pass_="forward",
                 bytes=None if tokens is None else tokens // plan.passes * width,
-                count=3 * plan.passes,
+                count=3 * plan.passes // plan.replicas,
                 stage=plan.stages[-1].index if plan.stages else None,
             )
 
@@ -265,6 +270,32 @@ def _over_data_axes(
     whole = [axis for axis in plan.axes_of("data", "context") if axis in summed and plan.mesh.size(axis) > 1]
     if whole:
         yield _gradient("all_reduce", "+".join(whole), f"{where} gradients", padded // parts * wide, plan)
+    if plan.replicas > 1:
+        yield from _over_the_pair(plan, padded // parts, where)
+
+
+def _over_the_pair(plan: Plan, elements: int, where: str) -> Iterator[Collective]:
+    """Two ranks hold a stage, and the gradients of both are summed; with shared moments each steps half."""
+    axis = "+".join(plan.axes_of("pipeline"))
+    wide = elements * DTYPE_BYTES[plan.precision.reduce]
+    if not shares_moments(plan):
+        yield _gradient("all_reduce", axis, f"{where} gradients of both replicas", wide, plan)
+        return
+    yield _gradient("reduce_scatter", axis, f"{where} gradients of both replicas", wide, plan)
+    state = elements * DTYPE_BYTES[plan.precision.state]
+    yield Collective(
+        kind="all_gather",
+        axis=axis,
+        where=f"{where} weights of both replicas",
+        pass_="backward",
+        bytes=state,
+        count=1,
+    )
+
+
+def shares_moments(plan: Plan) -> bool:
+    """Whether the two ranks of a stage keep half each of its optimizer's state."""
+    return plan.pipeline is not None and dict(plan.pipeline.options).get("optimizer") == "pair"
 
 
 def _joined(plan: Plan, axes: tuple[str, ...]) -> str:
@@ -289,13 +320,14 @@ def state_bytes(plan: Plan) -> StateBytes:
     """
     width = DTYPE_BYTES[plan.precision.state]
     elements = max(_parameters(plan, coordinate) for coordinate in _candidates(plan))
-    return StateBytes(parameters=elements * width, gradients=elements * width, optimizer=2 * elements * width)
+    moments = 2 * (-(-elements // 2) if shares_moments(plan) else elements)
+    return StateBytes(parameters=elements * width, gradients=elements * width, optimizer=moments * width)
 
 
 def _candidates(plan: Plan) -> Iterator[dict[str, int]]:
     """The first rank of each place in the pipeline."""
     origin = dict.fromkeys(plan.mesh.names, 0)
-    places = {stage.coordinate for stage in plan.stages} or {0}
+    places = {place for stage in plan.stages for place in stage.coordinates} or {0}
     yield from ({**origin, **dict.fromkeys(plan.axes_of("pipeline"), place)} for place in sorted(places))
 
 

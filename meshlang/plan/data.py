@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from ..card.read import parse_dims
 from ..mesh import Mesh, MeshAxis
+from ..pipeline.notation import program_data, read_program
 from ..placement import Layout
 from .ir import (
     Collective,
@@ -54,11 +55,21 @@ def to_data(plan: Plan, *, rank: int = 0) -> dict[str, Any]:
         "state_bytes": None if plan.state_bytes is None else _state(plan.state_bytes),
         "loss": None if plan.loss is None else {**asdict(plan.loss), "layout": _layout(plan.loss.layout)},
         "strategies": [{**asdict(use), "options": dict(use.options)} for use in plan.strategies],
-        "pipeline": None
-        if plan.pipeline is None
-        else {**asdict(plan.pipeline), "options": dict(plan.pipeline.options)},
-        "stages": [asdict(stage) for stage in plan.stages],
+        "pipeline": None if plan.pipeline is None else _pipeline(plan.pipeline),
+        "stages": [_stage(stage) for stage in plan.stages],
     }
+
+
+def _pipeline(use: PipelineUse) -> dict[str, Any]:
+    """A schedule; its program as each rank's operations, as `meshlang schedule --json` writes them."""
+    data = {**asdict(replace(use, program=None)), "options": dict(use.options)}
+    del data["program"]
+    return data if use.program is None else {**data, "program": program_data(use.program)}
+
+
+def _stage(stage: Stage) -> dict[str, Any]:
+    data = asdict(stage)
+    return {key: value for key, value in data.items() if key != "mirror" or value is not None}
 
 
 def _tensor(tensor: Tensor, plan: Plan, coordinate: dict[str, int]) -> dict[str, Any]:
@@ -200,7 +211,8 @@ def _read_collective(item: dict[str, Any]) -> Collective:
 
 def _read_pipeline(item: dict[str, Any]) -> PipelineUse:
     order = tuple(tuple(actions) for actions in item["order"])
-    return PipelineUse(**{**item, "order": order, "options": _options(item)})
+    program = read_program(item["program"]) if "program" in item else None
+    return PipelineUse(**{**item, "order": order, "program": program, "options": _options(item)})
 
 
 def _options(item: dict[str, Any]) -> tuple[tuple[str, Option], ...]:

@@ -88,7 +88,7 @@ def _tensors(before: Plan, after: Plan) -> Iterator[Changed]:
 
 def _parts(tensor: Tensor, plan: Plan) -> tuple[object, ...]:
     """All that decides which rank keeps which part of a tensor."""
-    place = plan.stage_of[tensor.fqn].coordinate if plan.stages else None
+    place = plan.stage_of[tensor.fqn].coordinates if plan.stages else None
     return tensor.shape, tuple(dim.axes for dim in tensor.dims), tensor.stored, place
 
 

@@ -12,6 +12,7 @@ from math import prod
 from typing import Literal
 
 from ..mesh import Mesh
+from ..pipeline.ir import Program
 from ..placement import Layout
 
 Kind = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "send"]
@@ -230,7 +231,8 @@ class PipelineUse:
     Attributes:
         chunks: stages a rank.
         ops: what runs it: the name that torch knows the schedule by, or an import path.
-        order: for each coordinate of the pipeline axis its actions, where the spec itself says them.
+        order: for each coordinate of the pipeline axis its actions in torch's notation.
+        program: the same of a schedule that has no such notation; one of the two where the order is known.
     """
 
     schedule: str
@@ -240,6 +242,7 @@ class PipelineUse:
     split: str | None = None
     ops: str | None = None
     order: tuple[tuple[str, ...], ...] = ()
+    program: Program | None = None
     options: tuple[tuple[str, Option], ...] = ()
 
 
@@ -248,11 +251,18 @@ class Stage:
     """Consecutive modules that run as one step of the pipeline.
 
     coordinate: where on the pipeline axis the ranks that hold it lie.
+    mirror: where those lie that hold its copy in a second replica; None where there is one replica.
     """
 
     index: int
     modules: tuple[str, ...]
     coordinate: int
+    mirror: int | None = None
+
+    @property
+    def coordinates(self) -> tuple[int, ...]:
+        """Of each replica's copy."""
+        return (self.coordinate,) if self.mirror is None else (self.coordinate, self.mirror)
 
     def holds(self, fqn: str) -> bool:
         """Whether a module or tensor is one of the stage's, or lies inside one."""
@@ -305,13 +315,29 @@ class Plan:
     def holds(self, tensor: Tensor, coordinate: dict[str, int]) -> bool:
         """Whether the rank at `coordinate` holds a part of a tensor: its stage is there, or there are none."""
         stage = self.stage_of.get(tensor.fqn)
-        return stage is None or any(coordinate[axis] == stage.coordinate for axis in self.axes_of("pipeline"))
+        return stage is None or any(coordinate[axis] in stage.coordinates for axis in self.axes_of("pipeline"))
 
     @property
     def passes(self) -> int:
-        """Forwards a step of each module, each with its share of the rank's sequences."""
+        """Forwards a step of each module, over all replicas, each with its share of the rank's tokens."""
+        return self.batches * self.slices
+
+    @property
+    def batches(self) -> int:
+        """Parts that a rank's sequences of a step are cut into."""
         microbatches = self.pipeline.microbatches if self.pipeline is not None and self.stages else None
         return self.sizes.accumulation * (microbatches or 1)
+
+    @property
+    def slices(self) -> int:
+        """Subsequences that each sequence is cut into."""
+        subsequences = self.pipeline.subsequences if self.pipeline is not None and self.stages else None
+        return subsequences or 1
+
+    @property
+    def replicas(self) -> int:
+        """Copies of every stage along the pipeline axis; each takes its share of the passes."""
+        return 2 if any(stage.mirror is not None for stage in self.stages) else 1
 
     @cached_property
     def by_fqn(self) -> dict[str, Tensor]:

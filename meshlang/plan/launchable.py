@@ -6,10 +6,12 @@ refused here with its reason; nothing is lowered that was not shown to give righ
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from itertools import pairwise
 
 from ..diagnostics import Bag, Diagnostic, Edit, Help, Label
 from ..language.spec import AxisEntry
+from .collectives import shares_moments
 from .gathers import MOST_ACTIVE
 from .ir import Plan, Tensor
 from .resolve import Resolved
@@ -140,11 +142,27 @@ def _pipelines(plan: Plan, resolved: Resolved, bag: Bag) -> None:
     if plan.pipeline.ops is None:
         message = f"`{name.value}` has no part that runs on torch"
         bag.add(Diagnostic(code="not-launchable", message=message, label=Label(span=name.span)))
+    elif "." in plan.pipeline.ops and not _installed(plan.pipeline.ops):
+        message = f"`{name.value}` runs on `{plan.pipeline.ops}`, and there is no such module"
+        bag.add(Diagnostic(code="not-launchable", message=message, label=Label(span=name.span)))
+    if shares_moments(plan):
+        written = pipeline.schedule.fields.get("optimizer")
+        message = 'the moments of a stage are whole on each of its two ranks: `optimizer = "pair"` is planned only'
+        span = name.span if written is None else written.span
+        bag.add(Diagnostic(code="not-launchable", message=message, label=Label(span=span)))
     stored = any(tensor.stored for tensor in plan.tensors)
     freed = any(unit.after_forward == "free" for unit in plan.units) or (plan.pipeline.chunks or 1) > MOST_ACTIVE
     if stored and freed and not plan.pipeline.order:
         message = f"`{name.value}` does not say its order, so it is not known how often freed weights are gathered"
         bag.add(Diagnostic(code="not-launchable", message=message, label=Label(span=name.span)))
+
+
+def _installed(path: str) -> bool:
+    """Whether a module is there; its package is imported, and it is not."""
+    try:
+        return find_spec(path) is not None
+    except ImportError:
+        return False
 
 
 def _context(plan: Plan, resolved: Resolved, bag: Bag) -> None:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Literal
 
 from ..diagnostics import Bag, Diagnostic, Label
 from ..pipeline.actions import flat
+from ..pipeline.ir import Program
 from ..pipeline.orders import Order
 from ..strategy import Context, Schedule
 from .balance import balanced
-from .ir import Edge, Plan, Stage, Tensor, Unit
+from .ir import Edge, Option, Plan, Stage, Tensor, Unit
 from .split import BALANCE, Parts, read_split
 
 #: Forwards of one step that are put in order.
@@ -32,23 +33,54 @@ def staged(plan: Plan, resolved: Resolved, bag: Bag) -> Plan:
     if pipeline is None or plan.pipeline is None:
         return plan
     schedule: Schedule = pipeline.schedule.plugin
-    context = Context(plan=plan, table=pipeline.schedule)
+    context = pipeline_context(plan, resolved)
     ranks = plan.mesh.product(plan.axes_of("pipeline"))
     chunks = schedule.stages_per_rank(context)
     parts = _parts(resolved, ranks * chunks, bag)
     if not parts or not _countable(len(parts), resolved, bag):
         return plan
     order = schedule.order(context)
-    plan = replace(plan, pipeline=replace(plan.pipeline, chunks=chunks, ops=schedule.ops, order=order))
+    program = None if order or ranks == 1 else schedule.program(context)
+    use = replace(plan.pipeline, chunks=chunks, ops=schedule.ops, order=order, program=program)
+    plan = replace(plan, pipeline=replace(use, options=_options(schedule)))
     if ranks == 1:
         return plan
-    places = _places(order) or [coordinate(index, ranks, schedule.placement) for index in range(len(parts))]
-    stages = zip(parts, places, strict=True)
-    plan = replace(plan, stages=tuple(Stage(index=i, modules=m, coordinate=c) for i, (m, c) in enumerate(stages)))
+    plan = replace(plan, stages=tuple(_placed(parts, order, program, ranks, schedule)))
     plan = replace(plan, units=tuple(_units(plan)))
     for finding in _tied(plan, resolved):
         bag.add(finding)
     return plan
+
+
+def pipeline_context(plan: Plan, resolved: Resolved) -> Context:
+    """What the schedule of `[pipeline]` is asked in."""
+    pipeline = resolved.spec.pipeline
+    assert pipeline is not None
+    node = resolved.spec.topology.ranks_per_node
+    return Context(plan=plan, table=pipeline.schedule, ranks_per_node=None if node is None else node.value)
+
+
+#: Keys that PipelineUse has by name.
+_SHARED = ("microbatches", "subsequences", "chunks", "split")
+
+
+def _options(schedule: Schedule) -> tuple[tuple[str, Option], ...]:
+    """A schedule's own keys, where it says its own Program."""
+    if type(schedule).program is Schedule.program:
+        return ()
+    fields = getattr(schedule, "__dataclass_fields__", {})
+    return tuple((key, getattr(schedule, key)) for key in fields if key not in _SHARED)
+
+
+def _placed(parts: Parts, order: Order, program: Program | None, ranks: int, schedule: Schedule) -> Iterator[Stage]:
+    """Each stage where its actions are; two replicas lie on two coordinates."""
+    named = _places(order)
+    for index, modules in enumerate(parts):
+        if program is not None:
+            at, mirror = program.host[0, index], program.host.get((1, index))
+        else:
+            at, mirror = named[index] if named else coordinate(index, ranks, schedule.placement), None
+        yield Stage(index=index, modules=modules, coordinate=at, mirror=mirror)
 
 
 def _countable(stages: int, resolved: Resolved, bag: Bag) -> bool:
@@ -155,7 +187,7 @@ def stages_at(plan: Plan, rank: int) -> tuple[Stage, ...]:
     """The stages of a rank, first to last."""
     here = plan.mesh.coordinate(rank)
     axes = plan.axes_of("pipeline")
-    return tuple(stage for stage in plan.stages if all(here[axis] == stage.coordinate for axis in axes))
+    return tuple(stage for stage in plan.stages if all(here[axis] in stage.coordinates for axis in axes))
 
 
 #: torch's schedules that compute the gradients of inputs first, and those of weights later.
@@ -166,6 +198,9 @@ def splits_backward(plan: Plan) -> bool:
     """Whether the gradients of weights are computed apart from, and after, those of inputs."""
     if plan.pipeline is None:
         return False
+    program = plan.pipeline.program
+    if program is not None:
+        return any(op.kind == "W" for _, _, op in program.ops())
     return plan.pipeline.ops in _LATE_WEIGHTS or any("W" in action for row in plan.pipeline.order for action in row)
 
 

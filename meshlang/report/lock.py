@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 
 from ..fold import fold
-from ..plan.ir import Plan
+from ..plan.ir import Plan, Stage
 from ..plan.promises import said
 from .plan import grouped
 from .tables import shape_text
@@ -32,8 +32,14 @@ def _stages(plan: Plan) -> list[str]:
     if not plan.stages:
         return []
     known = [module for stage in plan.stages for module in stage.modules]
-    lines = [f'{s.index} = "{", ".join(fold(s.modules, known))}; coordinate {s.coordinate}"' for s in plan.stages]
+    lines = [f'{s.index} = "{", ".join(fold(s.modules, known))}; {_where(s)}"' for s in plan.stages]
     return ["", "[stages]", *lines]
+
+
+def _where(stage: Stage) -> str:
+    if stage.mirror is None:
+        return f"coordinate {stage.coordinate}"
+    return f"coordinates {stage.coordinate} and {stage.mirror}"
 
 
 def _sorted(pairs: Iterable[tuple[str, str]]) -> list[str]:

@@ -47,7 +47,9 @@ def _head(plan: Plan) -> list[str]:
 def _microbatches(plan: Plan) -> str:
     assert plan.pipeline is not None
     count = plan.pipeline.microbatches or 1
-    return f", {len(plan.stages)} stages, {count} microbatch{'es' * (count > 1)}"
+    text = f", {len(plan.stages)} stages, {count} microbatch{'es' * (count > 1)}"
+    text += f" of {plan.slices} subsequences" if plan.slices > 1 else ""
+    return text + (", two replicas" if plan.replicas > 1 else "")
 
 
 def _stages(plan: Plan) -> list[str]:
@@ -56,9 +58,10 @@ def _stages(plan: Plan) -> list[str]:
         return []
     axis = "+".join(plan.axes_of("pipeline"))
     known = [module for stage in plan.stages for module in stage.modules]
-    rows = [[str(s.index), str(s.coordinate), ", ".join(fold(s.modules, known))] for s in plan.stages]
+    rows = [[str(s.index), ", ".join(map(str, s.coordinates)), ", ".join(fold(s.modules, known))] for s in plan.stages]
     lines = ["stages, first to last", *table(["stage", axis, "modules"], rows, right=frozenset({0, 1}))]
-    return [*lines, "", *_order(plan, axis)] if plan.pipeline is not None and plan.pipeline.order else lines
+    use = plan.pipeline
+    return [*lines, "", *_order(plan, axis)] if use is not None and (use.order or use.program) else lines
 
 
 #: Characters of a rank's actions that are shown.
@@ -68,9 +71,14 @@ _WIDTH = 96
 def _order(plan: Plan, axis: str) -> list[str]:
     """What each rank does, one action after the other."""
     assert plan.pipeline is not None
-    rows = [[str(place), _shown(row)] for place, row in enumerate(plan.pipeline.order[:_MOST_RANKS])]
-    lines = table([axis, "actions: stage, Forward or Backward (or its halves Inputs, Weights), microbatch"], rows)
-    left = len(plan.pipeline.order) - _MOST_RANKS
+    program, order = plan.pipeline.program, plan.pipeline.order
+    says = "actions: stage, Forward or Backward (or its halves Inputs, Weights), microbatch"
+    if program is not None:
+        order = tuple(tuple(map(str, row)) for row in program.order)
+        says = "Forward or Backward (or its halves Inputs, Weights), microbatch.subsequence@stage, ^ of replica 1"
+    rows = [[str(place), _shown(row)] for place, row in enumerate(order[:_MOST_RANKS])]
+    lines = table([axis, says], rows)
+    left = len(order) - _MOST_RANKS
     return ["order on each rank", *lines, *([f"  ... {left} more"] if left > 0 else [])]
 
 

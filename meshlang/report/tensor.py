@@ -44,7 +44,7 @@ def _tensor(plan: Plan, tensor: Tensor, fqn: str) -> list[str]:
     if plan.stages:
         stage = plan.stage_of[tensor.fqn]
         axis = "+".join(plan.axes_of("pipeline"))
-        lines.append(f"  in stage {stage.index}, on the ranks with {axis} = {stage.coordinate}")
+        lines.append(f"  in stage {stage.index}, on the ranks with {axis} = {' or '.join(map(str, stage.coordinates))}")
     if tensor.grad:
         lines.append(f"  gradient: a sum over {', '.join(tensor.grad)}")
     return [*lines, "", *_parts(plan, tensor)]

@@ -12,8 +12,8 @@ from meshlang_strategies.dualpipev import DualPipeV
 from meshlang_strategies.gpipe import GPipe
 from meshlang_strategies.interleaved_1f1b import Interleaved1F1B
 from meshlang_strategies.interleaved_zero_bubble import InterleavedZeroBubble
+from meshlang_strategies.numbered import NumberedSchedule
 from meshlang_strategies.one_f_one_b import OneFOneB
-from meshlang_strategies.torch_schedule import TorchSchedule
 from meshlang_strategies.zbv import ZBV
 
 from meshlang.compiler import Request, check, load, resolved_of
@@ -26,7 +26,7 @@ from meshlang.strategy import Context
 
 CARD = Path(__file__).parents[2] / "models" / "llama" / "card.toml"
 
-SCHEDULES: dict[str, type[TorchSchedule]] = {
+SCHEDULES: dict[str, type[NumberedSchedule]] = {
     "gpipe": GPipe,
     "1f1b": OneFOneB,
     "interleaved_1f1b": Interleaved1F1B,
@@ -72,7 +72,7 @@ def _context(name: str, pp: int) -> Context:
     return Context(plan=start(resolved_of(spec, request)), table=spec.pipeline.schedule)
 
 
-def _torch_takes(schedule: type[TorchSchedule], pp: int, chunks: int, microbatches: int) -> bool:
+def _torch_takes(schedule: type[NumberedSchedule], pp: int, chunks: int, microbatches: int) -> bool:
     """Whether torch's own class is built for these numbers."""
     import torch
     from torch.distributed.pipelining.schedules import PipelineScheduleSingle, get_schedule_class

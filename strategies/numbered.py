@@ -1,7 +1,8 @@
-"""What torch's pipeline schedules share: their keys, and the laws that each of them holds to.
+"""What pipeline schedules share: their keys, and the laws that each of them holds to.
 
 The laws are those of the schedules in torch 2.14, and of torchtitan, which gives each microbatch
-the same number of sequences. They are told before anything starts.
+the same number of sequences; of schedules that torch lacks, what their order needs and no more.
+They are told before anything starts.
 """
 
 from __future__ import annotations
@@ -25,17 +26,19 @@ BALANCE = "balance"
 
 
 @dataclass(frozen=True, kw_only=True)
-class TorchSchedule(Schedule):
-    """A schedule that torch brings; `ops` is the name that torch knows it by.
+class NumberedSchedule(Schedule):
+    """A schedule of so many microbatches, stages and subsequences.
 
     Attributes:
         microbatches: slices of the batch.
-        chunks: stages a rank; `usual_chunks` where the spec does not say.
-        subsequences: these schedules run whole sequences: 1.
+        chunks: stages a rank, of each replica; `usual_chunks` where the spec does not say.
+        subsequences: slices of each sequence; 1 where the schedule runs whole sequences.
         split: layers of each stage, one part a stage, parts separated by "|".
     """
 
     usual_chunks: ClassVar[int] = 1
+    #: Whether sequences may be sliced.
+    slices_sequences: ClassVar[bool] = False
 
     microbatches: int = field(metadata={"says": "slices of the batch"})
     chunks: int | None = None
@@ -43,7 +46,7 @@ class TorchSchedule(Schedule):
     split: str | None = None
 
     def check(self, context: Context) -> Iterable[Diagnostic]:
-        """What torch would refuse, and what it would get silently wrong."""
+        """What would be refused at run time, and what would go wrong silently."""
         found = [*_positive(self, context), *_whole_sequences(self, context), *_parts(self, context)]
         yield from found
         if not found:
@@ -64,12 +67,12 @@ class TorchSchedule(Schedule):
         return self.usual_chunks
 
 
-def numbers_of(schedule: TorchSchedule, context: Context) -> tuple[int, int, int]:
+def numbers_of(schedule: NumberedSchedule, context: Context) -> tuple[int, int, int]:
     """(ranks along the axis, stages a rank, microbatches)."""
     return context.plan.mesh.size(PIPELINE_AXIS), schedule.stages_per_rank(context), schedule.microbatches
 
 
-def _positive(schedule: TorchSchedule, context: Context) -> Iterator[Diagnostic]:
+def _positive(schedule: NumberedSchedule, context: Context) -> Iterator[Diagnostic]:
     for key in ("microbatches", "chunks", "subsequences"):
         number = getattr(schedule, key)
         if number is not None and number < 1:
@@ -78,13 +81,13 @@ def _positive(schedule: TorchSchedule, context: Context) -> Iterator[Diagnostic]
             yield context.finding("bad-value", f"`{key}` = {number} is more than {MOST}", key=key)
 
 
-def _whole_sequences(schedule: TorchSchedule, context: Context) -> Iterator[Diagnostic]:
-    if schedule.subsequences > 1:
+def _whole_sequences(schedule: NumberedSchedule, context: Context) -> Iterator[Diagnostic]:
+    if schedule.subsequences > 1 and not schedule.slices_sequences:
         message = f"`{_name(context)}` runs whole sequences, not {schedule.subsequences} parts of each"
         yield numbers(context, "subsequences", message)
 
 
-def _parts(schedule: TorchSchedule, context: Context) -> Iterator[Diagnostic]:
+def _parts(schedule: NumberedSchedule, context: Context) -> Iterator[Diagnostic]:
     """`split` has a part for each stage, the same number on each rank."""
     if schedule.split is None or schedule.split == BALANCE:
         return
@@ -101,7 +104,7 @@ def _count(split: str) -> int:
     return split.count("|") + 1
 
 
-def _equal_microbatches(schedule: TorchSchedule, context: Context) -> Iterator[Diagnostic]:
+def _equal_microbatches(schedule: NumberedSchedule, context: Context) -> Iterator[Diagnostic]:
     """Each microbatch has the same number of sequences."""
     plan, count = context.plan, schedule.microbatches
     ranks = plan.mesh.product(plan.axes_of("data"))
@@ -115,7 +118,7 @@ def _equal_microbatches(schedule: TorchSchedule, context: Context) -> Iterator[D
     yield numbers(context, "microbatches", message, allowed=_nearest(count, allowed), notes=(note,))
 
 
-def exactly(schedule: TorchSchedule, context: Context, wanted: int) -> Iterator[Diagnostic]:
+def exactly(schedule: NumberedSchedule, context: Context, wanted: int) -> Iterator[Diagnostic]:
     """The schedule places `wanted` stages on each rank."""
     found = schedule.stages_per_rank(context)
     if found != wanted:
@@ -124,7 +127,7 @@ def exactly(schedule: TorchSchedule, context: Context, wanted: int) -> Iterator[
         yield numbers(context, key, message, allowed=[wanted] if key == "chunks" else ())
 
 
-def at_least(schedule: TorchSchedule, context: Context) -> Iterator[Diagnostic]:
+def at_least(schedule: NumberedSchedule, context: Context) -> Iterator[Diagnostic]:
     """The schedule needs as many microbatches as there are stages."""
     ranks, each = context.plan.mesh.size(PIPELINE_AXIS), schedule.stages_per_rank(context)
     stages = ranks * each
@@ -134,7 +137,7 @@ def at_least(schedule: TorchSchedule, context: Context) -> Iterator[Diagnostic]:
         yield numbers(context, "microbatches", message, allowed=[stages], notes=(f"stages: {made}",))
 
 
-def rounds(schedule: TorchSchedule, context: Context) -> Iterator[Diagnostic]:
+def rounds(schedule: NumberedSchedule, context: Context) -> Iterator[Diagnostic]:
     """Microbatches run in as many rounds as `pp` goes into them, all of the same length."""
     ranks, count = context.plan.mesh.size(PIPELINE_AXIS), schedule.microbatches
     if not _in_rounds(count, ranks):

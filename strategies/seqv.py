@@ -1,0 +1,39 @@
+"""`schedule = "seqv"`: subsequences on stages that go to the last rank and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Literal, final
+
+from meshlang.pipeline.zigzag import seqv
+from meshlang.strategy import Context, Diagnostic, Program
+
+from .executed import EXECUTOR, ranks_of, sliced
+from .numbered import NumberedSchedule, numbers, numbers_of
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class SeqV(NumberedSchedule):
+    """One replica of BSIPipe: a zig-zag of an even number of stages a rank, the first and last of them on rank 0.
+
+    On half the ranks, beside data parallel 2, it has the same timeline and holds as many parameters.
+    """
+
+    ops: ClassVar[str | None] = EXECUTOR
+    placement: ClassVar[Literal["loop", "v"]] = "v"
+    usual_chunks: ClassVar[int] = 2
+    slices_sequences: ClassVar[bool] = True
+
+    def laws(self, context: Context) -> Iterator[Diagnostic]:
+        """As many stages there as back; equal subsequences."""
+        each = self.stages_per_rank(context)
+        if each % 2 and ranks_of(context) > 1:
+            message = f"`{context.table.name.value}` goes there and back, and {each} stages a rank are odd"
+            yield numbers(context, "chunks" if self.chunks is not None else "split", message, allowed=[each + 1])
+        yield from sliced(self, context)
+
+    def program(self, context: Context) -> Program | None:
+        """By slot."""
+        return seqv(*numbers_of(self, context), self.subsequences)
