@@ -3,7 +3,7 @@ PYTHON ?= python
 CODE   := meshlang strategies models tests benchmarks
 
 .DEFAULT_GOAL := help
-.PHONY: help check format-check lint types test format parity bench mutation
+.PHONY: help check format-check lint types test format parity bench mutation schema
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +31,10 @@ parity:  ## every step that is held against one rank, and the table of them: PAR
 
 mutation:  ## specs damaged at random: findings, never an exception, and no mistake passes silently
 	MESHLANG_MUTATIONS=20000 $(PYTHON) -m pytest tests/test_damaged_specs.py tests/language/test_mutation.py
+
+schema:  ## the JSON Schemas that the examples name: schema/
+	$(PYTHON) -m meshlang schema spec -o schema/spec.json
+	$(PYTHON) -m meshlang schema card -o schema/card.json
 
 bench:  ## how long checking and planning take, as whole processes
 	$(PYTHON) benchmarks/plan.py

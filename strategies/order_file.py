@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, final
 
@@ -32,7 +32,7 @@ class OrderFile(NumberedSchedule):
 
     ops: ClassVar[str | None] = "csv"
 
-    file: str
+    file: str = field(metadata={"says": "path of the order of actions, from the spec's folder"})
 
     def laws(self, context: Context) -> Iterator[Diagnostic]:
         """The file is there, and is an order that comes to its end."""

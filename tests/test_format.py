@@ -139,7 +139,7 @@ def comments(text: str) -> list[str]:
 
 
 def _comments(item: object) -> list[str]:
-    found = [item.trivia.comment.rstrip()] if isinstance(item, Item) and _has_trivia(item) else []
+    found = [item.trivia.comment.rstrip()] if isinstance(item, Item) and _has_trivia(item) else list[str]()
     inner = getattr(item, "value", item)
     body = getattr(item, "body", None) or getattr(inner, "body", None) or ()
     for each in body:

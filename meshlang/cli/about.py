@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 import click
 
@@ -10,13 +11,27 @@ from ..registry import PluginError, Plugins, Registry
 
 
 @click.command("schema")
-def schema_command() -> None:
-    """The JSON Schema of the language, for editors."""
+@click.argument("what", type=click.Choice(["spec", "card"]), default="spec")
+@click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write here; default: print.")
+def schema_command(what: str, output: str | None) -> None:
+    """The JSON Schema of specs, with the plugins that are installed, or of cards; for editors.
+
+    An editor with tombi or taplo reads it from the first line of a file: #:schema FILE
+    """
     import json
 
+    from ..card.schema import card_schema
     from ..language.schema import schema
 
-    click.echo(json.dumps(schema(Plugins()), indent=2))
+    text = json.dumps(schema(Plugins()) if what == "spec" else card_schema(), indent=2) + "\n"
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    try:
+        Path(output).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise click.UsageError(f"cannot write {output}: {error.strerror}") from error
+    click.echo(f"wrote {output}")
 
 
 @click.command("strategies")

@@ -8,7 +8,7 @@ from typing import Any
 from ..registry import PluginError, Plugins, Registry
 from .files import VERSION, presets
 from .leaves import FLAG, FUNCTION, UNITS
-from .plugins import joined, load
+from .plugins import Loaded, joined, load
 from .shape import (
     Anything,
     Axes,
@@ -40,11 +40,11 @@ _WORD = {"type": "string", "minLength": 1}
 _WORDS = {"type": "array", "items": _WORD, "minItems": 1, "uniqueItems": True}
 
 _FIXED: Mapping[type, dict[str, Any]] = {
-    Anything: {"type": "object"},
+    Anything: {"type": "object", "additionalProperties": True},
     Axes: {"anyOf": [_WORD, _WORDS]},
     AxisSize: {"anyOf": [{"type": "integer", "minimum": 1}, {"const": "rest"}]},
     Bytes: {"type": "string", "pattern": rf"^\s*[0-9]+(\.[0-9]+)?\s*({'|'.join(UNITS)})\s*$"},
-    Flags: {"type": "object", "propertyNames": {"pattern": f"^{FLAG}$"}},
+    Flags: {"type": "object", "propertyNames": {"pattern": f"^{FLAG}$"}, "additionalProperties": True},
     Function: {"type": "string", "pattern": f"^{FUNCTION}$"},
     Glob: _WORD,
     Kind: {"type": "string", "pattern": r"^(R|S\([0-9]+\)|stored)$"},
@@ -99,7 +99,7 @@ class _Schema:
             "type": "object",
             "properties": {name: self._key(key) for name, key in shape.keys.items()},
             "required": [name for name, key in shape.keys.items() if key.required],
-            "additionalProperties": False if shape.free is None else self.of(shape.free),
+            "additionalProperties": False if shape.free is None else self._free(shape.free),
         }
         if shape.least:
             found["minProperties"] = len(found["required"]) + 1
@@ -108,34 +108,44 @@ class _Schema:
     def _key(self, key: Key) -> dict[str, Any]:
         return {**self.of(key.shape), "description": key.says}
 
+    def _free(self, shape: Shape) -> dict[str, Any]:
+        """What any key of the user's own holds, in the words of its shape."""
+        says = " ".join((type(shape).__doc__ or "").split())
+        return {"description": says, **self.of(shape)}
+
     def _strategies(self) -> dict[str, Any]:
         """One table for each installed strategy."""
-        tables = {name: self.table(table) for name, table in _tables(self.plugins.strategies)}
+        tables = {each.name: _described(each, self.table(each.table)) for each in _loaded(self.plugins.strategies)}
         return {"type": "object", "properties": tables, "additionalProperties": False}
 
     def _pipeline(self, shared: Table) -> dict[str, Any]:
         """The shared keys, and under each schedule's name the keys of its own."""
-        installed = dict(_tables(self.plugins.schedules))
+        installed = {each.name: each for each in _loaded(self.plugins.schedules)}
         found = self.table(shared)
         found["properties"]["schedule"]["enum"] = sorted(installed)
         found["additionalProperties"] = True
         found["allOf"] = [
             {
                 "if": {"properties": {"schedule": {"const": name}}, "required": ["schedule"]},
-                "then": self.table(joined(shared, table)),
+                "then": _described(each, self.table(joined(shared, each.table))),
             }
-            for name, table in installed.items()
+            for name, each in installed.items()
         ]
         return found
 
 
-def _tables(registry: Registry) -> Iterable[tuple[str, Table]]:
-    """Name and keys of every plugin that loads."""
+def _loaded(registry: Registry) -> Iterable[Loaded]:
+    """Every plugin that loads."""
     for name in registry.names():
         try:
-            yield name, load(registry, name).table
+            yield load(registry, name)
         except PluginError:
             continue
+
+
+def _described(loaded: Loaded, found: dict[str, Any]) -> dict[str, Any]:
+    """A plugin's table under the first line of its class."""
+    return {**found, "description": (loaded.plugin.__doc__ or loaded.name).strip().partition("\n")[0]}
 
 
 def _numbers(kind: str, low: float | None, high: float | None) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from meshlang.cli import main
 from meshlang.compiler import Request, check, compile
+from meshlang.format import formatted
 from meshlang.plan.data import from_json, to_json
 from meshlang.report.lock import lock_text
 from meshlang.report.plan import plan_text
@@ -56,8 +57,14 @@ def test_examples_print_plans(path: Path) -> None:
 
 @every_example
 def test_examples_say_what_they_are(path: Path) -> None:
-    """Every example begins with a comment."""
-    assert path.read_text().startswith("# ")
+    """Every example names its schema, and then begins with a comment."""
+    assert path.read_text().startswith("#:schema ../schema/spec.json\n# ")
+
+
+@every_example
+def test_examples_are_formatted(path: Path) -> None:
+    """Every example is as `meshlang fmt` writes it."""
+    assert formatted(path.read_text()) == path.read_text()
 
 
 def test_command_checks_examples_silently() -> None:
