@@ -24,6 +24,7 @@ from .spec import (
     Pipeline,
     PlaceRule,
     Precision,
+    Recompute,
     Sizes,
     Spec,
     Store,
@@ -118,6 +119,7 @@ def _spec(tables: Mapping[str, Taken], source: Source) -> Spec:
         topology=_topology(tables.get("topology")),
         rules=tuple(_rules(tables)),
         store=_store(tables["store"]) if "store" in tables else None,
+        recompute=_recompute(tables["recompute"]) if "recompute" in tables else None,
         uneven=tuple(_uneven(tables.get("uneven"))),
         pipeline=_pipeline(tables["pipeline"]) if "pipeline" in tables else None,
         strategies=tuple(each.value for _, each in sorted(_inner(tables.get("strategy")).items())),
@@ -193,6 +195,16 @@ def _store(table: Taken) -> Store:
         exception_spans=() if excepted is None else tuple(each.span for each in excepted.node.value),
         span=table.node.span,
         key=place(table.node),
+    )
+
+
+def _recompute(table: Taken) -> Recompute:
+    modules = table.value["modules"]
+    return Recompute(
+        modules=modules.value,
+        pattern_spans=tuple(each.span for each in modules.node.value),
+        span=table.node.span,
+        key=place(modules.node),
     )
 
 

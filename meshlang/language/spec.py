@@ -108,6 +108,19 @@ class Store:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Recompute:
+    """`[recompute]`: modules whose forward runs again in the backward, since it keeps only their inputs.
+
+    `pattern_spans` are the places of `modules`, one each.
+    """
+
+    modules: tuple[Pattern, ...]
+    pattern_spans: tuple[Span, ...]
+    span: Span
+    key: Span
+
+
+@dataclass(frozen=True, kw_only=True)
 class PluginTable:
     """`[strategy.NAME]`, or `[pipeline]` under the schedule's name: the plugin as its fields say.
 
@@ -177,6 +190,7 @@ class Spec:
     topology: Topology = Topology()
     rules: tuple[PlaceRule, ...] = ()
     store: Store | None = None
+    recompute: Recompute | None = None
     uneven: tuple[Written[str], ...] = ()
     pipeline: Pipeline | None = None
     strategies: tuple[PluginTable, ...] = ()

@@ -80,6 +80,16 @@ STORE = Table(
     }
 )
 
+RECOMPUTE = Table(
+    keys={
+        "modules": Key(
+            shape=ListOf(Glob()),
+            says="patterns of modules whose forward runs again in the backward",
+            required=True,
+        ),
+    }
+)
+
 PIPELINE = Table(
     keys={
         "schedule": Key(shape=Text(), says="name of a schedule plugin", required=True),
@@ -127,6 +137,7 @@ ROOT = Table(
         "place": Key(shape=PLACE, says='tensor dimension -> axis, axes from outer to inner, or "whole"'),
         "within": Key(shape=WITHIN, says="pattern -> what is placed otherwise inside these modules"),
         "store": Key(shape=STORE, says="what is also cut at rest"),
+        "recompute": Key(shape=RECOMPUTE, says="whose forward runs again in the backward"),
         "uneven": Key(shape=Table(free=Choice(("pad",))), says='dimension -> "pad": may be cut into unequal parts'),
         "pipeline": Key(shape=Schedule(PIPELINE), says="how layers run over pp"),
         "strategy": Key(shape=Strategies(), says="strategy plugin -> its fields"),

@@ -1,9 +1,10 @@
 """Plan -> every collective of one training step, with axis and bytes, forward and backward.
 
-Six sources, and no other: values redistributed at module boundaries, parameters gathered and
+Seven sources, and no other: values redistributed at module boundaries, parameters gathered and
 gradients summed over the axes that carry the batch, the loss over a cut vocabulary, hidden
-states and their gradients sent from stage to stage, gradients of two replicas of a stage, and
-what strategies put into the plan because their modules communicate inside.
+states and their gradients sent from stage to stage, gradients of two replicas of a stage, what
+strategies put into the plan because their modules communicate inside, and the forwards of
+recomputed modules, which run again.
 
 Under a pipeline each stage makes its own calls. A boundary and the loss make theirs for every
 microbatch, or subsequence of one; with two replicas each takes half of the microbatches.
@@ -13,7 +14,7 @@ as torch's pipeline stages do with FSDP; `gathers` says how often weights come.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -81,7 +82,8 @@ def _folded(plan: Plan) -> Iterator[Collective]:
     groups: dict[tuple[object, ...], list[Collective]] = {}
     gathered = _gathered(plan)
     units = (call for unit in plan.units for call in _unit(plan, unit, gathered))
-    for call in (*_within(plan), *_edges(plan), *_loss(plan), *_sends(plan), *units):
+    boundaries = (*_within(plan), *_edges(plan))
+    for call in (*boundaries, *_again(plan, boundaries), *_loss(plan), *_sends(plan), *units):
         place, _, what = call.where.partition(" ")
         key = (call.kind, call.axis, known.template(place), what, call.pass_, call.bytes, call.stage)
         groups.setdefault(key, []).append(call)
@@ -105,6 +107,17 @@ def _within(plan: Plan) -> Iterator[Collective]:
         size = None if call.bytes is None else call.bytes // plan.passes
         stage = _stage(plan, call.where.partition(" ")[0])
         yield replace(call, bytes=size, count=call.count * times, stage=stage)
+
+
+def _again(plan: Plan, calls: Iterable[Collective]) -> Iterator[Collective]:
+    """What a recomputed module's forward calls, it calls a second time, in the backward.
+
+    Weights are not gathered for it: its backward has gathered them, since FSDP's units lie around it.
+    """
+    for call in calls if plan.recompute else ():
+        module, _, what = call.where.partition(" ")
+        if call.pass_ == "forward" and plan.recomputes(module):
+            yield replace(call, where=f"{module} {what} again".replace("  ", " "), pass_="backward")
 
 
 def _edges(plan: Plan) -> Iterator[Collective]:

@@ -57,6 +57,7 @@ def to_data(plan: Plan, *, rank: int = 0) -> dict[str, Any]:
         "strategies": [{**asdict(use), "options": dict(use.options)} for use in plan.strategies],
         "pipeline": None if plan.pipeline is None else _pipeline(plan.pipeline),
         "stages": [_stage(stage) for stage in plan.stages],
+        "recompute": list(plan.recompute),
     }
 
 
@@ -164,6 +165,7 @@ def from_data(data: dict[str, Any]) -> Plan:
         strategies=tuple(StrategyUse(**{**item, "options": _options(item)}) for item in data["strategies"]),
         pipeline=None if data["pipeline"] is None else _read_pipeline(data["pipeline"]),
         stages=tuple(Stage(**{**item, "modules": tuple(item["modules"])}) for item in data["stages"]),
+        recompute=tuple(data["recompute"]),
     )
 
 

@@ -13,7 +13,7 @@ Comparing what a module gives with what the modules around it take gives every r
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -45,6 +45,7 @@ def start(resolved: Resolved) -> Plan:
         state_bytes=None,
         loss=_loss(resolved, values),
         pipeline=_pipeline(resolved),
+        recompute=recomputed(resolved),
     )
 
 
@@ -251,6 +252,23 @@ def _role(axis: str, resolved: Resolved, weights: set[str], run: Mapping[str, se
     if axis == "pp" and resolved.spec.pipeline is not None:
         return "pipeline"
     return "none"
+
+
+def recomputed(resolved: Resolved) -> tuple[str, ...]:
+    """The outermost modules that `[recompute]` names."""
+    table = resolved.spec.recompute
+    if table is None:
+        return ()
+    named = {m for m in resolved.model.by_module if m and any(pattern.covers(m) for pattern in table.modules)}
+    return tuple(m for m in resolved.model.by_module if m in named and not _inside_of(m, named))
+
+
+def _inside_of(module: str, named: Container[str]) -> bool:
+    """Whether a module around this one is among the named."""
+    above = parent(module)
+    while above and above not in named:
+        above = parent(above)
+    return bool(above)
 
 
 def _units(resolved: Resolved, tensors: tuple[Tensor, ...]) -> tuple[Unit, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ..fold import fold
 from ..language.spec import DTYPE_BYTES
 from .ir import Collective, Plan, Tensor
 from .promises import said
@@ -69,6 +70,13 @@ def _mesh(before: Plan, after: Plan) -> Iterator[str]:
             yield f"{name} {before.mesh.size(name)} -> {after.mesh.size(name)}"
     if before.sizes != after.sizes:
         yield f"sizes {before.sizes.batch} x {before.sizes.seq} -> {after.sizes.batch} x {after.sizes.seq}"
+    if before.recompute != after.recompute:
+        yield f"recomputed {_modules(before)} -> {_modules(after)}"
+
+
+def _modules(plan: Plan) -> str:
+    known = dict.fromkeys(edge.module for edge in plan.edges)
+    return ", ".join(fold(plan.recompute, list(known))) or "nothing"
 
 
 def _tensors(before: Plan, after: Plan) -> Iterator[Changed]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,6 +38,10 @@ def override_flags(overrides: Mapping[str, Written[Any]]) -> tuple[str, ...]:
     return tuple(found)
 
 
+#: How torchtitan's command line chooses a kind of activation checkpointing.
+_POLICY = re.compile(r"activation[-_]checkpoint:(\S+)")
+
+
 def read_flags(flags: Sequence[str]) -> tuple[Flag, ...]:
     """The flags of a command line, with the place of each in it."""
     source = Source(name="flags", text=shlex.join(flags))
@@ -45,6 +50,8 @@ def read_flags(flags: Sequence[str]) -> tuple[Flag, ...]:
         text = shlex.quote(word)
         span = source.span(place, place + len(text))
         place += len(text) + 1
+        if chosen := _POLICY.fullmatch(word):
+            found.append(Flag(name="activation_checkpoint", value=chosen.group(1), span=span))
         if not word.startswith("--"):
             continue
         name, equals, value = word[2:].partition("=")
@@ -63,6 +70,7 @@ def decided(plan: Plan, spec: Spec) -> dict[str, tuple[str, Span]]:
     found = {key: (str(sizes[axis]), mesh) for key, axis in _DEGREES.items()}
     found |= {key: (value, mesh) for key, value in _run_as_planned(plan).items()}
     found["parallelism.fsdp_reshard_after_forward"] = (reshard(plan), spec.store.span if spec.store else mesh)
+    found["activation_checkpoint"] = (policy(plan), spec.recompute.key if spec.recompute else spec.model.span)
     found |= {key: (str(written.value), written.span) for key, written in _run(spec)}
     found |= _recipe(spec) | _stages(plan, spec)
     if plan.sizes.batch is not None and spec.sizes is not None and spec.sizes.batch is not None:
@@ -91,6 +99,29 @@ def reshard(plan: Plan) -> str:
     if after == {"free"}:
         return "always"
     return "never" if after == {"keep"} else "default"
+
+
+def policy(plan: Plan) -> str:
+    """torchtitan's word for how activations are recomputed."""
+    return "full" if plan.recompute else "none"
+
+
+def policy_disagrees(asked: str, plan: Plan, spec: Spec) -> Diagnostic | None:
+    """A finding where the recipe asks for recomputation that the spec does not speak of; one that is silent may be."""
+    if asked in ("none", policy(plan)):
+        return None
+    span = spec.launch.recipe.span if spec.launch is not None and spec.launch.recipe is not None else spec.model.span
+    value, where = decided(plan, spec)["activation_checkpoint"]
+    return Diagnostic(
+        code="flag-disagrees",
+        message=f"the recipe recomputes activations, `activation_checkpoint` = {asked}, and the spec makes it {value}",
+        label=Label(span=span),
+        labels=(Label(span=where, text=f"activation_checkpoint = {value} follows from here"),),
+        notes=(
+            "`[recompute]` names the modules whose forward runs again: the plan then lists what they send again",
+            f"or choose the spec's: `activation_checkpoint:{value}` behind all other flags",
+        ),
+    )
 
 
 def _recipe(spec: Spec) -> dict[str, tuple[str, Span]]:

@@ -275,7 +275,10 @@ Role = Literal["data", "context", "tensor", "pipeline", "none"]
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Ready to lower."""
+    """Ready to lower.
+
+    `recompute` names the modules whose forward runs again in the backward; none lies in another.
+    """
 
     model: str
     mesh: Mesh
@@ -291,6 +294,7 @@ class Plan:
     strategies: tuple[StrategyUse, ...] = ()
     pipeline: PipelineUse | None = None
     stages: tuple[Stage, ...] = ()
+    recompute: tuple[str, ...] = ()
 
     @property
     def ranks(self) -> int:
@@ -338,6 +342,10 @@ class Plan:
     def replicas(self) -> int:
         """Copies of every stage along the pipeline axis; each takes its share of the passes."""
         return 2 if any(stage.mirror is not None for stage in self.stages) else 1
+
+    def recomputes(self, module: str) -> bool:
+        """Whether a module's forward runs again in the backward: it is recomputed, or lies in one that is."""
+        return any(module == each or module.startswith(f"{each}.") for each in self.recompute)
 
     @cached_property
     def by_fqn(self) -> dict[str, Tensor]:

@@ -19,7 +19,17 @@ from .resolve import Resolved
 
 def launchable(plan: Plan, resolved: Resolved, bag: Bag) -> None:
     """Every law, into the bag."""
-    for law in (_one_axis_a_role, _order, _all_stored, _vocabulary, _pipelines, _context, _uneven, _added_once):
+    for law in (
+        _one_axis_a_role,
+        _order,
+        _all_stored,
+        _vocabulary,
+        _pipelines,
+        _context,
+        _uneven,
+        _added_once,
+        _recomputed,
+    ):
         law(plan, resolved, bag)
 
 
@@ -224,3 +234,22 @@ def _added_once(plan: Plan, resolved: Resolved, bag: Bag) -> None:
 
 def _cut_by(axis: str, tensor: Tensor) -> bool:
     return any(axis in dim.axes for dim in tensor.dims)
+
+
+def _recomputed(plan: Plan, resolved: Resolved, bag: Bag) -> None:
+    """A recomputed forward runs once more, and gathers no weights of its own."""
+    table = resolved.spec.recompute
+    if table is None:
+        return
+    order = plan.pipeline.order if plan.pipeline is not None and plan.stages else ()
+    if plan.pipeline is not None and any("W" in action for row in order for action in row):
+        # torch 2.14: each of autograd's calls for a group of weights finds the values of the last one gone
+        message = f"`{plan.pipeline.schedule}` would run a recomputed forward once for each weight of its module"
+        note = "it computes the gradients of weights apart from those of inputs, each in a pass of autograd of its own"
+        bag.add(Diagnostic(code="not-launchable", message=message, label=Label(span=table.key), notes=(note,)))
+    inside = ((each, module) for unit in plan.units for module in unit.modules for each in plan.recompute)
+    for each, module in inside:
+        if module.startswith(f"{each}."):
+            message = f"`{each}` is recomputed, and `{module}` inside it is gathered and summed as a unit of its own"
+            bag.add(Diagnostic(code="not-launchable", message=message, label=Label(span=table.pattern_spans[0])))
+            return

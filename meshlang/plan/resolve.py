@@ -183,6 +183,10 @@ def _patterns(spec: Spec, model: Model) -> Iterator[tuple[Pattern, Span, str, tu
     tensors = tuple(name for tensor in model.tensors for name in (tensor.fqn, *tensor.tied))
     for check in spec.checks:
         yield check.tensor, check.tensor_span or check.span, "tensor", tensors
+    if spec.recompute is not None:
+        modules = tuple(module for module in model.by_module if module)
+        for pattern, span in zip(spec.recompute.modules, spec.recompute.pattern_spans, strict=True):
+            yield pattern, span, "module", modules
     if spec.store is not None:
         parameters = tuple(tensor.fqn for tensor in model.tensors if tensor.kind == "parameter")
         for pattern, span in zip(spec.store.exceptions, spec.store.exception_spans, strict=True):

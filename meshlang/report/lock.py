@@ -20,6 +20,9 @@ def lock_text(plan: Plan) -> str:
     lines = [_NOTE, "lock = 1", f"model = {json.dumps(plan.model)}", f"ranks = {plan.ranks}", "", "[mesh]"]
     lines += [f"{axis.name} = {axis.size}" for axis in plan.mesh.axes]
     lines += _stages(plan)
+    if plan.recompute:
+        known = list(dict.fromkeys(edge.module for edge in plan.edges))
+        lines += ["", "[recompute]", f"modules = {json.dumps(fold(plan.recompute, known))}"]
     lines += ["", "[tensors]", *_sorted(_tensors(plan))]
     lines += ["", "[collectives]", *_sorted(_collectives(plan))]
     state = plan.state_bytes

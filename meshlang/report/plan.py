@@ -39,6 +39,9 @@ def _head(plan: Plan) -> list[str]:
         lines.append(f"  a step: {sizes.batch} sequences of {sizes.seq} tokens{steps}")
     lines.append("  " + ", ".join(_type(word, precision) for word in ("state", "compute", "reduce")))
     lines += [f"  strategy {use.name} over {use.axis}" for use in plan.strategies]
+    if plan.recompute:
+        known = dict.fromkeys(edge.module for edge in plan.edges)
+        lines.append(f"  recomputed in the backward: {', '.join(fold(plan.recompute, list(known)))}")
     if plan.pipeline is not None:
         lines.append(f"  pipeline {plan.pipeline.schedule}" + (_microbatches(plan) if plan.stages else ""))
     return lines

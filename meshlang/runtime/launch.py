@@ -15,7 +15,7 @@ from ..compiler import Request, load, plan_of, resolved_of
 from ..diagnostics import Bag, Diagnostic, Label, SpecError
 from ..language.spec import Spec
 from ..plan.data import to_data
-from ..plan.flags import flags_agree, override_flags, read_flags, written_flags
+from ..plan.flags import flags_agree, override_flags, policy_disagrees, read_flags, written_flags
 from ..plan.ir import Plan
 from .recipe import JOB, Job
 from .torchrun import Torchrun
@@ -49,6 +49,10 @@ def launch(
     config = _config(recipe, every)
     if isinstance(config, int):
         return config
+    from .titan import policy_of
+
+    if found := policy_disagrees(policy_of(config), plan, spec):
+        raise SpecError([found])
     if torchrun is None or torchrun.first:
         _resumable(config, plan, spec, flags)
     with tempfile.TemporaryDirectory(prefix="meshlang-") as folder:

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import CPUOffloadPolicy, DataParallelMeshDims, MixedPrecisionPolicy
 from torchtitan.config import TORCH_DTYPE_MAP, CompileConfig, ParallelismConfig, TrainingConfig
 from torchtitan.distributed import ParallelDims
+from torchtitan.distributed.activation_checkpoint import FullAC
 from torchtitan.distributed.compile import apply_compile
 from torchtitan.distributed.full_dtensor import resolve_fsdp_mesh, validate_config
 from torchtitan.protocols.module import Module
@@ -22,6 +24,7 @@ from ..lowering.errors import LoweringError
 from ..lowering.fit import fit
 from ..lowering.ops import install, installing
 from ..lowering.store import plain_sums, shard_units
+from ..plan.flags import policy
 from ..plan.ir import Plan
 from ..plan.launchable import parts
 from .batch import meshes
@@ -57,8 +60,7 @@ class PlanParallelize:
         plan = part_of(self.plan, model)
         fit(plan, model)
         place(plan, model, parallel_dims)
-        if ac_config is not None:
-            ac_config.build(dump_folder=dump_folder).apply(model)
+        recompute(plan, model, ac_config)
         if compile_config.enable and "model" in compile_config.components:
             compilable(plan)
             apply_compile(model, compile_config=compile_config, parallel_dims=parallel_dims)
@@ -105,6 +107,26 @@ def place(plan: Plan, model: nn.Module, parallel_dims: ParallelDims) -> None:
         tensor = plan.by_fqn.get(f"{fqn}.weight")
         if tensor is not None and not any(plan.role(axis) == "tensor" for axis in tensor.dims[0].axes):
             whole_vocabulary(module)
+
+
+def recompute(plan: Plan, model: nn.Module, config: Any) -> None:
+    """Each module of `[recompute]` keeps its inputs only, and runs again in the backward.
+
+    torchtitan's own policy wraps every layer; this one what the plan names, by the same wrapper of torch's.
+
+    Raises:
+        LoweringError: the run's activation checkpointing is not the plan's.
+    """
+    if (config is not None and not isinstance(config, FullAC.Config)) or (config is None) != (not plan.recompute):
+        asked = "none" if config is None else type(config).__qualname__
+        raise LoweringError([f"activation_checkpoint is {asked} in the run and {policy(plan)} in the plan"])
+    modules = dict(model.named_modules())
+    for fqn in plan.recompute:
+        if fqn in modules:
+            options = {name: getattr(config, name) for name in ("preserve_rng_state", "determinism_check", "debug")}
+            parent, _, name = fqn.rpartition(".")
+            wrapped = checkpoint_wrapper(modules[fqn], early_stop=False, **options)
+            modules[parent].register_module(name, wrapped)
 
 
 def compilable(plan: Plan) -> None:

@@ -11,11 +11,18 @@ from typing import Any
 
 from torchtitan.components.loss import BaseLoss, ChunkedLossWrapper
 from torchtitan.config import ParallelismConfig, TrainingConfig
+from torchtitan.distributed.activation_checkpoint import (
+    ActivationCheckpointingConfig,
+    FullAC,
+    MemoryBudgetAC,
+    SelectiveAC,
+)
 from torchtitan.trainer import Trainer
 
 from ..compiler import Request, compile
 from ..lowering.errors import LoweringError
 from ..lowering.ops import installing
+from ..plan.flags import policy
 from ..plan.ir import Plan
 from ..plan.launchable import cuts_sequence, parts
 from .batch import balance
@@ -38,7 +45,8 @@ def apply(config: Trainer.Config, spec: Plan | str | Path) -> Trainer.Config:
 
     Raises:
         SpecError: the spec has findings.
-        LoweringError: the config has no model, or the batch does not divide over the ranks.
+        LoweringError: the config has no model, recomputes otherwise than the plan, or the batch does
+            not divide over the ranks.
     """
     plan = spec if isinstance(spec, Plan) else plan_for(spec)
     if config.model_spec is None:
@@ -50,6 +58,7 @@ def apply(config: Trainer.Config, spec: Plan | str | Path) -> Trainer.Config:
         training=training(config.training, plan),
         loss=loss(config.loss, plan),
         checkpoint=checked(config.checkpoint, plan),
+        activation_checkpoint=recomputing(config, plan),
     )
     for what in beyond(config):
         logger.warning("the plan does not list every collective of this run: %s", what)
@@ -58,10 +67,31 @@ def apply(config: Trainer.Config, spec: Plan | str | Path) -> Trainer.Config:
 
 def beyond(config: Trainer.Config) -> Iterator[str]:
     """What a recipe adds to the collectives of a plan, without any change to its values."""
-    if config.activation_checkpoint is not None:
-        yield "activation checkpointing runs some of the forward again in the backward"
     if isinstance(config.loss, ChunkedLossWrapper.Config):
         yield "the chunked loss runs the head, and reduces, once a chunk"
+
+
+def recomputing(config: Trainer.Config, plan: Plan) -> ActivationCheckpointingConfig:
+    """torchtitan's activation checkpointing of the plan's modules; its options are the recipe's.
+
+    Raises:
+        LoweringError: the recipe asks for another kind, or for one where the plan has none.
+    """
+    asked = config.activation_checkpoint
+    if asked is not None and policy_of(config) != policy(plan):
+        raise LoweringError(
+            [f"the recipe's activation_checkpoint is {policy_of(config)}, and the plan makes it {policy(plan)}"]
+        )
+    return (asked or FullAC.Config()) if plan.recompute else None
+
+
+def policy_of(config: Trainer.Config) -> str:
+    """torchtitan's word for the kind of activation checkpointing that a config asks for."""
+    asked = config.activation_checkpoint
+    if asked is None:
+        return "none"
+    words = {FullAC.Config: "full", SelectiveAC.Config: "selective", MemoryBudgetAC.Config: "memory-budget"}
+    return words.get(type(asked), type(asked).__qualname__)
 
 
 def plan_for(path: str | Path) -> Plan:

@@ -17,10 +17,9 @@ from meshlang.lowering.layout import Move
 from meshlang.lowering.move import move_local, redistribute_local
 from meshlang.mesh import Mesh, MeshAxis
 from meshlang.plan.ir import Plan
-from meshlang.testing import parity, titan
+from meshlang.testing import titan
 from meshlang.testing.collectives import axis_groups, count_collectives
 from meshlang.testing.exact import local_part, seeded_tensor
-from meshlang.testing.parity import Report
 
 if TYPE_CHECKING:
     from torchtitan.trainer import Trainer
@@ -203,17 +202,8 @@ def other_degrees(recipe: str, plan: Plan) -> None:
     titan.build(config, plan, titan.parallel_dims_of(config, plan))
 
 
-def checkpointed_step(recipe: str, plan: Plan, path: str, policy: str) -> Report:
-    """One step of torchtitan's model under the plan, layers recomputed as a policy of torchtitan says."""
-    from torchtitan.distributed import activation_checkpoint
+def selective(recipe: str, plan: Plan) -> None:
+    """Lay a plan over a recipe that recomputes some of each layer."""
+    from torchtitan.distributed.activation_checkpoint import SelectiveAC
 
-    with parity.precision(plan):
-        config = titan.laid_out(titan.config_of(recipe, plan), plan)
-        config = replace(config, activation_checkpoint=getattr(activation_checkpoint, policy).Config())
-        parallel_dims = titan.parallel_dims_of(config, plan)
-        model = titan.build(config, plan, parallel_dims)
-        batch = parity.make_batch(plan, titan.vocabulary(config))
-        mine = parity.share(batch, plan, dist.get_rank())
-        with count_collectives(axis_groups(plan.mesh, dist.get_rank())) as issued:
-            loss = titan.forward_backward(config, model, mine, batch.labels.numel(), parallel_dims)
-    return parity.compare(plan, model, loss, path, (), issued.counts())
+    titan.laid_out(replace(titan.config_of(recipe, plan), activation_checkpoint=SelectiveAC.Config()), plan)

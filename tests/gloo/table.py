@@ -13,6 +13,7 @@ from typing import Any
 
 from rows import BOUNDS
 
+from meshlang.fold import fold
 from meshlang.plan.ir import Plan
 from meshlang.testing.parity import Report, differences
 
@@ -107,6 +108,9 @@ def _options(plan: Plan) -> list[str]:
     words = [f"stored over {'+'.join(stored)}"] if stored else []
     words += [f"sequence over {axis}" for axis in sorted(cut)]
     words += [use.name for use in plan.strategies]
+    words += [f"recomputed: {', '.join(fold(plan.recompute, [edge.module for edge in plan.edges]))}"] * bool(
+        plan.recompute
+    )
     if plan.pipeline is not None:
         words.append(f"{plan.pipeline.schedule}, {plan.pipeline.microbatches} microbatches")
     words += [f"{plan.sizes.accumulation} passes"] if plan.sizes.accumulation > 1 else []

@@ -14,6 +14,7 @@ from meshlang.plan.flags import flags_agree
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 CPU, CONTEXT, PIPELINE = "llama_tiny_cpu", "llama_tiny_context_parallel", "llama_tiny_pipeline"
+RECOMPUTE = "llama_tiny_recompute"
 
 
 @cache
@@ -32,6 +33,8 @@ def told(example: str, flags: str) -> str:
         (CPU, "--parallelism.expert_parallel_degree 2", "1"),
         (CPU, "--parallelism.fsdp_reshard_after_forward never", "default"),
         (CPU, "--parallelism.enable-sequence-parallel", "False"),
+        (CPU, "activation-checkpoint:full", "none"),
+        (RECOMPUTE, "--training.steps 3 activation_checkpoint:selective", "full"),
         (CPU, "--module meshlang_models.llama", "meshlang_models.llama:tiny"),
         (CPU, "--config=tiny", "meshlang_models.llama:tiny"),
         (CONTEXT, "--parallelism.context_parallel_load_balancer None", "headtail"),
@@ -50,7 +53,7 @@ def test_contradicting_flag_is_told(example: str, flags: str, wanted: str) -> No
 @pytest.mark.parametrize(
     "flags",
     [
-        "--training.steps 3",
+        "--training.steps 3 activation-checkpoint:none",
         "--parallelism.tensor_parallel_degree 2",
         "--parallelism.no-enable-sequence-parallel",
         "--parallelism.fsdp_reshard_after_forward=default",
