@@ -34,7 +34,7 @@ from meshlang.source import Source, Span
 
 COUNT = int(os.environ.get("MESHLANG_MUTATIONS", "2000"))
 EXAMPLES = Path(__file__).parents[1] / "examples"
-CARDS = Cards(extra={name: path for name in ("llama", "llama3") if (path := Cards().path(name)) is not None})
+CARDS = Cards(extra={name: path for name in ("llama", "llama3", "qwen3") if (path := Cards().path(name)) is not None})
 PLUGINS = Plugins()
 
 #: Larger models only take longer; one damage in so many is made to a spec of one.

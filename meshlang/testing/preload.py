@@ -14,4 +14,5 @@ with suppress(ImportError):
 
     prepare("cpu")
     import torchtitan.models.llama3
+    import torchtitan.models.qwen3
     import torchtitan.trainer  # noqa: F401

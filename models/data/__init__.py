@@ -1,6 +1,7 @@
-"""Text from local files, and a tokenizer that needs no file."""
+"""Text from local files, a tokenizer that needs no file, and torchtitan's recipes made to use them."""
 
+from .recipes import local
 from .text import LocalTextDataLoader
 from .tokenizer import ByteTokenizer
 
-__all__ = ["ByteTokenizer", "LocalTextDataLoader"]
+__all__ = ["ByteTokenizer", "LocalTextDataLoader", "local"]

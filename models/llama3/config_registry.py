@@ -1,34 +1,11 @@
 """torchtitan's llama3 debug model on local text."""
 
-from torchtitan.components.loss import CrossEntropyLoss
-from torchtitan.models.common.config_utils import decoder_vocab_size
 from torchtitan.models.llama3.config_registry import llama3_debugmodel
 from torchtitan.trainer import Trainer
 
-from ..data import ByteTokenizer, LocalTextDataLoader
+from ..data import local
 
 
 def debugmodel() -> Trainer.Config:
-    """torchtitan's recipe of the same model, with what it reads and its memory use made local.
-
-    Text is read as bytes from the standard library, precision is float32 throughout, the
-    loss is not chunked, and nothing is recomputed or validated. Sequences are shorter.
-    """
-    config = llama3_debugmodel()
-    if config.model_spec is None:
-        raise ValueError("torchtitan's llama3_debugmodel has no model spec")
-    config.hf_assets_path = "."
-    config.tokenizer = ByteTokenizer.Config()
-    config.dataloader = LocalTextDataLoader.Config()
-    config.loss = CrossEntropyLoss.Config(global_vocab_size=decoder_vocab_size(config.model_spec))
-    config.activation_checkpoint = None
-    config.checkpoint.initial_load_model_only = False
-    config.validator.enable = False
-    config.training.seq_len = 512
-    config.training.local_batch_size = 4
-    config.training.mixed_precision_param = "float32"
-    config.training.disable_cuda_graphs = True
-    config.debug.seed = 0
-    config.debug.enable_structured_logging = False
-    config.__post_init__()
-    return config
+    """torchtitan's recipe of its debug model, on local text and in float32 throughout."""
+    return local(llama3_debugmodel())

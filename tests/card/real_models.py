@@ -8,19 +8,22 @@ import torch
 from meshlang_models import block_diffusion, llama
 from torch import nn
 from torchtitan.models.llama3 import llama3_configs
+from torchtitan.models.qwen3 import qwen3_configs
 
 #: Of the repository.
 ROOT = Path(__file__).parents[2]
 
 LLAMA3 = ("debugmodel", "1B", "3B", "8B", "70B", "405B")
 LLAMA = ("tiny", "debug")
+QWEN3 = ("debugmodel", "0.6B", "1.7B", "4B", "8B", "14B", "32B")
 BLOCK_DIFFUSION = ("tiny", "debug", "tiny_complementary", "tiny_shared", "1B", "8B")
+TITAN = {"llama3": llama3_configs, "qwen3": qwen3_configs}
 OURS = {"llama": llama.model_registry, "block_diffusion": block_diffusion.model_registry}
 
 
 def built(card: str, flavor: str) -> nn.Module:
     """The real model that a flavor of one of our cards describes."""
-    config = llama3_configs[flavor](attn_backend="flex") if card == "llama3" else OURS[card](flavor).model
+    config = TITAN[card][flavor](attn_backend="flex") if card in TITAN else OURS[card](flavor).model
     with torch.device("meta"):
         return config.build()
 

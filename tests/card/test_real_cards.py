@@ -6,7 +6,7 @@ import inspect
 from functools import cache
 
 import pytest
-from real_models import BLOCK_DIFFUSION, LLAMA, LLAMA3, ROOT, built
+from real_models import BLOCK_DIFFUSION, LLAMA, LLAMA3, QWEN3, ROOT, TITAN, built
 
 from meshlang.card.model import Model
 from meshlang.card.read import flavors, read_card
@@ -14,8 +14,11 @@ from meshlang.diagnostics import Bag
 from meshlang.runtime.cards import check_card, facts_of
 from meshlang.source import Source
 
-CASES = [("llama3", flavor) for flavor in LLAMA3] + [("llama", flavor) for flavor in LLAMA]
-CASES += [("block_diffusion", flavor) for flavor in BLOCK_DIFFUSION]
+FLAVORS = {"llama": LLAMA, "llama3": LLAMA3, "qwen3": QWEN3, "block_diffusion": BLOCK_DIFFUSION}
+CASES = [(card, flavor) for card, flavors in FLAVORS.items() for flavor in flavors]
+
+#: Flavors of torchtitan's registries that are other models: experts, or projections of other names.
+OTHERS = {"qwen3": {"debugmodel_non_fused_qkv", "debugmodel_moe", "30B-A3B", "235B-A22B"}}
 each_flavor = pytest.mark.parametrize(("card", "flavor"), CASES)
 
 
@@ -33,10 +36,16 @@ def read(card: str, flavor: str) -> Model:
     return model
 
 
-@pytest.mark.parametrize("card", ["llama3", "llama", "block_diffusion"])
+@pytest.mark.parametrize("card", FLAVORS)
 def test_every_flavor_has_a_case(card: str) -> None:
     """No flavor of our cards goes untested."""
     assert list(flavors(source(card), Bag())) == [flavor for name, flavor in CASES if name == card]
+
+
+@pytest.mark.parametrize("card", TITAN)
+def test_no_flavor_of_torchtitan_is_missed(card: str) -> None:
+    """A card has every flavor of torchtitan's registry but those of another architecture."""
+    assert set(FLAVORS[card]) == TITAN[card].keys() - OTHERS.get(card, set())
 
 
 @each_flavor

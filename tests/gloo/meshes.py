@@ -13,7 +13,7 @@ from meshlang.source import Source
 
 HERE = Path(__file__).parent
 MODELS = HERE.parents[1] / "models"
-CARDS = Cards(extra={name: MODELS / name / "card.toml" for name in ("llama", "llama3")})
+CARDS = Cards(extra={name: MODELS / name / "card.toml" for name in ("llama", "llama3", "qwen3")})
 
 #: Modules in which the sequence is gathered under sequence parallelism, by the card's name.
 GATHERED = {
@@ -86,6 +86,16 @@ def request_of(case: Case, model: str, dtype: str, **precision: str) -> Request:
     """What the compiler is asked for."""
     text = spec(case, model, dtype, **precision)
     return Request(source=Source(name=str(HERE / "spec.toml"), text=text), cards=CARDS)
+
+
+def with_ties(folder: Path, card: str, *, tied: bool) -> str:
+    """A card with one more flavor, its debug model with embedding and head tied or not; the model's name in a spec."""
+    text = (MODELS / card / "card.toml").read_text()
+    start = text.index("[flavor.debugmodel]")
+    old = text[start : text.index("[flavor.", start + 1)].replace("debugmodel", "other").replace("tied = true\n", "")
+    path = folder / "card.toml"
+    path.write_text(text[:start] + old + "tied = true\n" * tied + text[start:])
+    return f"{path}#other"
 
 
 def gathered(plan: Plan) -> Plan:

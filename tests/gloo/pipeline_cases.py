@@ -122,19 +122,20 @@ LLAMA3 = {
 }
 
 
-def plan_of(pipe: Pipe, model: str, dtype: str) -> Plan:
+def plan_of(pipe: Pipe, model: str, dtype: str, **sizes: int) -> Plan:
     """The plan of a pipeline for a model."""
-    return compile(Request(source=Source(name=str(HERE / "spec.toml"), text=spec(pipe, model, dtype)), cards=CARDS))
+    text = spec(pipe, model, dtype, **sizes)
+    return compile(Request(source=Source(name=str(HERE / "spec.toml"), text=text), cards=CARDS))
 
 
-def spec(pipe: Pipe, model: str, dtype: str) -> str:
-    """A pipeline as a spec; its batch is eight sequences a pass, for each copy."""
+def spec(pipe: Pipe, model: str, dtype: str, *, batch: int = 8, seq: int = 64) -> str:
+    """A pipeline as a spec; its batch is so many sequences a pass, for each copy."""
     mesh = {"pp": pipe.pp, "copies": pipe.copies, "dp": pipe.dp, "cp": pipe.cp, "tp": pipe.tp}
     mesh = {axis: size for axis, size in mesh.items() if size > 1 or axis not in ("copies", "cp")}
-    batch = 8 * pipe.accumulation * pipe.copies
+    batch *= pipe.accumulation * pipe.copies
     lines = [f'meshlang = 1\nmodel = "{model}"', "[mesh]", *(f"{axis} = {size}" for axis, size in mesh.items())]
     lines += ["[topology]", f"order = {_words(mesh)}"]
-    lines += ["[sizes]", f"batch = {batch}", "seq = 64", f"accumulation = {pipe.accumulation}"]
+    lines += ["[sizes]", f"batch = {batch}", f"seq = {seq}", f"accumulation = {pipe.accumulation}"]
     lines += ["[precision]", *(f'{word} = "{dtype}"' for word in ("state", "compute", "reduce"))]
     lines += ["[place]", f"batch = {_words(axis for axis in ('copies', 'dp') if axis in mesh)}", *_placed(pipe)]
     if pipe.context:

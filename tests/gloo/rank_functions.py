@@ -194,6 +194,16 @@ def tied() -> "Trainer.Config":
     return config
 
 
+def untied() -> "Trainer.Config":
+    """torchtitan's qwen3 debug model with a head of its own, as its larger flavors have."""
+    from meshlang_models.qwen3.config_registry import debugmodel
+
+    config = debugmodel()
+    assert config.model_spec is not None
+    config.model_spec.model.enable_weight_tying = False  # pyright: ignore[reportAttributeAccessIssue]
+    return config
+
+
 def other_degrees(recipe: str, plan: Plan) -> None:
     """Build the recipe's model under the plan on a mesh of one data axis."""
     config = titan.laid_out(titan.config_of(recipe, plan), plan)

@@ -14,6 +14,7 @@ from meshlang.testing.ranks import RankPool, each_rank
 RECIPES = {
     "llama/tiny": "meshlang_models.llama.config_registry:tiny",
     "llama3/debugmodel": "meshlang_models.llama3.config_registry:debugmodel",
+    "qwen3/debugmodel": "meshlang_models.qwen3.config_registry:debugmodel",
 }
 STRATEGIES = ("all_gather_attention", "ring_attention", "ulysses")
 
@@ -54,7 +55,7 @@ SAMPLE = {
     "llama/tiny, fsdp 2, cp 2, float32",
 }
 
-#: Rings of more ranks, and of an odd number.
+#: Rings of more ranks, and of an odd number; queries and keys that are normed before the ring.
 RINGS = {
     f"llama/tiny, ring of {size}, {balance}, {seq} tokens": (
         "llama/tiny",
@@ -62,7 +63,8 @@ RINGS = {
     )
     for size, balance, seq in ((8, "head_tail", 64), (3, "none", 66), (3, "head_tail", 66))
 }
-RING_SAMPLE = {"llama/tiny, ring of 3, head_tail, 66 tokens, float64"}
+RINGS["qwen3/debugmodel, cp 2, tp 2"] = ("qwen3/debugmodel", {"mesh": {"cp": 2, "tp": 2}, "seq": 32, "batch": 2})
+RING_SAMPLE = {"llama/tiny, ring of 3, head_tail, 66 tokens, float64", "qwen3/debugmodel, cp 2, tp 2, float64"}
 
 
 def case(strategy: str, options: dict) -> Case:
@@ -93,7 +95,7 @@ def test_step_is_that_of_one_rank(
 def test_long_and_odd_rings_are_exact(
     model: str, options: dict[str, Any], dtype: str, ranks: RankPool, references: References
 ) -> None:
-    """A ring of eight ranks, or of three, has one rank's loss and gradients."""
+    """A ring of eight ranks, of three, or of normed heads has one rank's loss and gradients."""
     held(Case(strategy="ring_attention", **options), model, dtype, ranks, references)
 
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from meshes import CASES, MODELS, plan_of
+from meshes import CASES, plan_of, with_ties
 from references import References
 
 from meshlang.plan.ir import Plan
@@ -78,6 +78,19 @@ def test_missing_sum_of_a_weight_shows(ranks: RankPool, references: References) 
         assert wrong == {name for name in report.gradients if "norm" in name}
 
 
+def test_missing_sum_of_a_norm_over_heads_shows(ranks: RankPool, references: References) -> None:
+    """tp cuts the heads that share qwen3's norms of queries and keys: without the sum only these are wrong."""
+    recipe = "meshlang_models.qwen3.config_registry:debugmodel"
+    plan = unsummed(plan_of(replace(CASES["tp 2"], batch=4, seq=32), "qwen3/debugmodel", "float64"))
+    path = references.path("meshlang.testing.parity:rank_titan_reference", plan, recipe)
+    for report in ranks.run("meshlang.testing.parity:rank_titan_step", recipe, plan, path, {}, ranks=2):
+        wrong = {name for name, error in report.gradients.items() if error > 1e-12}
+        assert wrong == {
+            f"layers.{layer}.attention.{name}.weight" for layer in range(8) for name in ("q_norm", "k_norm")
+        }
+        assert report.loss <= 1e-12
+
+
 def test_missing_sum_of_a_weight_is_a_type_error(ranks: RankPool, references: References) -> None:
     """spmd_types refuses a weight whose gradient is a sum and is not typed so."""
     plan = unsummed(plan_of(CASES["tp 2, sequence"], "llama/tiny", "float64"))
@@ -104,12 +117,7 @@ def test_run_must_have_the_plan_s_degrees(ranks: RankPool, references: Reference
 @pytest.fixture(scope="session")
 def tied_model(tmp_path_factory: pytest.TempPathFactory) -> str:
     """llama3's card with one more flavor: its debug model, embedding and head one tensor."""
-    text = (MODELS / "llama3" / "card.toml").read_text()
-    start = text.index("[flavor.debugmodel]")
-    flavor = text[start : text.index("[flavor.", start + 1)].replace("debugmodel", "tied") + "tied = true\n"
-    path = tmp_path_factory.mktemp("tied") / "card.toml"
-    path.write_text(text[:start] + flavor + text[start:])
-    return f"{path}#tied"
+    return with_ties(tmp_path_factory.mktemp("tied"), "llama3", tied=True)
 
 
 def test_tied_weights_stay_tied(tied_model: str, ranks: RankPool, references: References) -> None:

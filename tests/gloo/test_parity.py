@@ -24,6 +24,12 @@ TITAN = {
     for model, names in {"llama/tiny": CASES, "llama3/debugmodel": LARGER}.items()
     for name in names
 }
+#: Norms over heads and a tied head.
+QWEN3 = {
+    f"qwen3/debugmodel, {name}": ("qwen3/debugmodel", replace(CASES[name], batch=4, seq=32))
+    for name in ("fsdp 2", "tp 2", "tp 2, sequence", "fsdp 2, tp 2", "fsdp 2, tp 2, sequence")
+}
+QWEN3_SAMPLE = {f"qwen3/debugmodel, {name}, float64" for name in ("fsdp 2", "tp 2", "fsdp 2, tp 2, sequence")}
 CONTEXT = {
     f"llama/tiny, {name}": ("llama/tiny", replace(CONTEXT_CASES[name], seq=512, batch=2))
     for name in ("fsdp 2, cp 2 whole", "fsdp 2, cp 2, tp 2, sequence")
@@ -51,7 +57,10 @@ def as_one_rank(plan: Plan, reports: list[Report], bound: float) -> None:
         assert report.worst <= bound
 
 
-@pytest.mark.parametrize(("model", "case", "dtype"), [*rows(TITAN, SAMPLE), *rows(CONTEXT, CONTEXT_SAMPLE)])
+@pytest.mark.parametrize(
+    ("model", "case", "dtype"),
+    [*rows(TITAN, SAMPLE), *rows(QWEN3, QWEN3_SAMPLE), *rows(CONTEXT, CONTEXT_SAMPLE)],
+)
 def test_titan_step_is_that_of_one_rank(
     model: str, case: Case, dtype: str, ranks: RankPool, references: References
 ) -> None:

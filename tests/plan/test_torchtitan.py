@@ -1,4 +1,4 @@
-"""The plan of torchtitan's llama3 against torchtitan's own sharding config, over tp."""
+"""Plans of torchtitan's llama3 and qwen3 against torchtitan's own sharding configs, over tp."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ import spmd_types as spmd
 from torchtitan.distributed.parallel_dims import MeshAxisName, SpmdLayout
 from torchtitan.models.llama3 import llama3_configs
 from torchtitan.models.llama3.sharding import set_llama3_sharding_config
+from torchtitan.models.qwen3 import qwen3_configs
+from torchtitan.models.qwen3.sharding import set_qwen3_sharding_config
 from torchtitan.protocols.sharding import ShardingConfig
 
 from meshlang.compiler import Request, compile
 from meshlang.plan.ir import Plan
 from meshlang.source import Source
 
-CASES = [(flavor, sp) for flavor in ("debugmodel", "8B", "70B") for sp in (False, True)]
+FLAVORS = ("llama3/debugmodel", "llama3/8B", "llama3/70B", "qwen3/debugmodel", "qwen3/0.6B", "qwen3/32B")
+CASES = [(flavor, sp) for flavor in FLAVORS for sp in (False, True)]
 each_case = pytest.mark.parametrize(
     ("flavor", "sp"), CASES, ids=[f"{flavor}-{'sp' if sp else 'tp'}" for flavor, sp in CASES]
 )
 
-CARD = Path(__file__).parents[2] / "models/llama3/card.toml"
+MODELS = Path(__file__).parents[2] / "models"
 
 SPEC = """
 meshlang = 1
@@ -44,16 +47,29 @@ def plan(flavor: str, sp: bool) -> Plan:
     """Tensor parallel over four ranks, with or without sequence parallel."""
     names = ["tensor_parallel", "fsdp", *(["sequence_parallel"] if sp else [])]
     presets = ", ".join(f'"preset:{name}"' for name in names)
-    text = SPEC.format(card=CARD, flavor=flavor, presets=presets)
+    card, _, size = flavor.partition("/")
+    text = SPEC.format(card=MODELS / card / "card.toml", flavor=size, presets=presets)
     return compile(Request(source=Source(name="spec.toml", text=text), ranks=8))
 
 
 @cache
 def configs(flavor: str, sp: bool) -> dict[str, ShardingConfig]:
     """Module -> torchtitan's sharding config, for each that has one."""
-    model = llama3_configs[flavor](attn_backend="flex")
-    set_llama3_sharding_config(model, enable_sp=sp)
-    return {fqn: config.sharding_config for fqn, config in _inside("", model) if config.sharding_config is not None}
+    card, _, size = flavor.partition("/")
+    if card == "llama3":
+        model = llama3_configs[size](attn_backend="flex")
+        set_llama3_sharding_config(model, enable_sp=sp)
+    else:
+        model = qwen3_configs[size](attn_backend="flex")
+        set_qwen3_sharding_config(model, enable_sp=sp, enable_ep=False)
+    found = {fqn: config.sharding_config for fqn, config in _inside("", model) if config.sharding_config is not None}
+    return {place: config for fqn, config in found.items() for place in _built(fqn)}
+
+
+def _built(fqn: str) -> tuple[str, ...]:
+    """The modules that a config builds: one of its own name, but for the norm of queries and keys."""
+    module, _, name = fqn.rpartition(".")
+    return (f"{module}.q_norm", f"{module}.k_norm") if name == "qk_norm" else (fqn,)
 
 
 def _inside(fqn: str, config: Any) -> Iterator[tuple[str, Any]]:
@@ -118,7 +134,11 @@ def test_weights_are_placed_as_by_torchtitan(flavor: str, sp: bool) -> None:
 
 @each_case
 def test_gradients_are_sums_where_torchtitan_says(flavor: str, sp: bool) -> None:
-    """A parameter's gradient is a sum over tp exactly where torchtitan types it R."""
+    """A parameter's gradient is a sum over tp exactly where torchtitan types it R.
+
+    Norms over the numbers of a head are shared by all heads, and tp cuts these with or without
+    sequence parallel; norms over the model's width see a part of the tokens with it.
+    """
     summed = {t.fqn for t in plan(flavor, sp).tensors if t.kind == "parameter" and "tp" in t.grad}
     theirs = {
         f"{module}.{name}"
@@ -127,7 +147,9 @@ def test_gradients_are_sums_where_torchtitan_says(flavor: str, sp: bool) -> None
         if layout.per_axis_spmd_types()[MeshAxisName.TP] is spmd.R
     }
     assert summed == {name for name in theirs if name in plan(flavor, sp).by_fqn and not name.endswith("rope.cache")}
-    assert bool(summed) == sp
+    of_heads = {"q_norm", "k_norm"} if flavor.startswith("qwen3") else set()
+    of_tokens = {"attention_norm", "ffn_norm", "norm"} if sp else set()
+    assert {name.split(".")[-2] for name in summed} == of_heads | of_tokens
 
 
 @each_case
