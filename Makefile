@@ -3,7 +3,7 @@ PYTHON ?= python
 CODE   := meshlang strategies models tests benchmarks
 
 .DEFAULT_GOAL := help
-.PHONY: help check format-check lint types test format parity bench mutation schema
+.PHONY: help check format-check lint types test format parity parity-more bench mutation schema
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +27,10 @@ format:  ## format every file, and mend what ruff can mend
 	$(PYTHON) -m ruff check --fix $(CODE)
 
 parity:  ## every step that is held against one rank, and the table of them: PARITY.md
+	rm -f PARITY.md.rows
+	$(MAKE) parity-more
+
+parity-more:  ## go on with `make parity` where it was broken off
 	MESHLANG_PARITY=PARITY.md $(PYTHON) -m pytest tests/gloo -m parity
 
 mutation:  ## specs damaged at random: findings, never an exception, and no mistake passes silently

@@ -29,7 +29,7 @@ from .plan.flags import flags_agree
 from .plan.ir import Plan
 from .plan.launchable import launchable
 from .plan.promises import promises
-from .plan.resolve import Resolved, resolve
+from .plan.resolve import Resolved, check_names, resolve
 from .plan.stages import pipeline_context, staged
 from .plan.verify import verify
 from .registry import Plugins
@@ -109,7 +109,21 @@ def resolved_of(spec: Spec, request: Request) -> Resolved:
     resolved = resolve(spec, model, request.ranks, bag)
     bag.check()
     assert resolved is not None
+    _other_machines(spec, request, bag)
+    bag.check()
     return resolved
+
+
+def _other_machines(spec: Spec, request: Request, bag: Bag) -> None:
+    """Machines that are not chosen speak of what is there too; how many ranks they have, nobody has said."""
+    for name in spec.machines:
+        try:
+            variant = load(replace(request, on=name))
+        except SpecError:  # what their own lines say wrong was found when the spec was read
+            continue
+        model = find_model(variant, request, bag)
+        if model is not None:
+            check_names(variant, model, bag)
 
 
 def plan_of(spec: Spec, resolved: Resolved, *, launch: bool = False) -> Plan:

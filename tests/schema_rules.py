@@ -26,6 +26,7 @@ def _word(word: str, argument: Any, value: Any, rule: dict[str, Any]) -> bool:
         "allOf": lambda: all(holds(value, each) for each in argument),
         "if": lambda: not holds(value, argument) or holds(value, rule["then"]),
         "minimum": lambda: not number or value >= argument,
+        "exclusiveMinimum": lambda: not number or value > argument,
         "maximum": lambda: not number or value <= argument,
         "minLength": lambda: not isinstance(value, str) or len(value) >= argument,
         "pattern": lambda: not isinstance(value, str) or re.search(argument, value) is not None,

@@ -147,7 +147,7 @@ class Files:
         try:
             if Path(name).is_file():
                 return Source.read(name)
-            reason = f"there is no file {name}"
+            reason = f"{name} is a folder" if Path(name).is_dir() else f"there is no file {name}"
         except (OSError, ValueError) as error:
             reason = f"{name} cannot be read: {getattr(error, 'strerror', None) or error}"
         fix = _nearest(element, os.path.basename(name), _neighbours(name), _folder(element.value))

@@ -69,6 +69,8 @@ def real(shape: Real, node: Node, name: str, bag: Bag) -> float | None:
         return bag.add(bad_value(f"`{name}` is no finite number", node))
     if (low is not None and node.value < low) or (high is not None and node.value > high):
         return bag.add(_outside(name, node, low, high))
+    if shape.above and node.value == low:
+        return bag.add(bad_value(f"`{name}` = {node.span.text} holds whatever is planned: it promises nothing", node))
     return float(node.value)
 
 
@@ -242,7 +244,7 @@ def flags(shape: Flags, node: Node, name: str, bag: Bag) -> dict[str, Written[An
 
 def _flatten(table: Node, before: str, taken: dict[str, Written[Any]], bag: Bag) -> None:
     for name, node in table.value.items():
-        dotted, key = before + name, node.key or node.span
+        dotted, key = (before + name).replace("-", "_"), node.key or node.span  # torchtitan reads both spellings
         if re.fullmatch(FLAG, name) is None:
             bag.add(_no_flag(name, key))
         elif isinstance(node.value, dict):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ..diagnostics import Bag, Diagnostic, Label
@@ -49,7 +50,10 @@ def read(document: Document, bag: Bag, plugins: Plugins) -> Spec | None:
         _read_machine(machine, document.root, found, plugins)
     for each in found:
         bag.add(each)
-    return _spec(tables, document.source) if tables is not None and not len(found) else None
+    if tables is None or len(found):
+        return None
+    others = tuple(name for name in machines(document.root) if name != document.on)
+    return replace(_spec(tables, document.source), machines=others)
 
 
 def _tables(root: Node, bag: Bag, plugins: Plugins) -> dict[str, Taken] | None:
@@ -57,7 +61,25 @@ def _tables(root: Node, bag: Bag, plugins: Plugins) -> dict[str, Taken] | None:
     tables = Reader(bag=bag, plugins=plugins).table(ROOT, root, "")
     if tables is not None and "mesh" in tables:
         _one_rest(tables["mesh"], bag)
+    if tables is not None and "check" in tables:
+        _names_differ(tables["check"], bag)
     return tables
+
+
+def _names_differ(checks: Taken, bag: Bag) -> None:
+    """No two checks have one name: pytest and a finding call them by it."""
+    first: dict[str, Taken] = {}
+    for row in checks.value:
+        name = row.value.get("name")
+        if name is not None and first.setdefault(name.value, name) is not name:
+            bag.add(
+                Diagnostic(
+                    code="bad-value",
+                    message=f"two checks are called `{name.value}`",
+                    label=Label(span=name.node.span, text="and again here"),
+                    labels=(Label(span=first[name.value].node.span, text="first here"),),
+                )
+            )
 
 
 def _one_rest(mesh: Taken, bag: Bag) -> None:

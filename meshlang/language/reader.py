@@ -121,7 +121,7 @@ class Reader:
                 taken[key] = value
         missing = {key: what for key, what in shape.keys.items() if what.required and key not in node.value}
         self._report(node, name, shape, strays, missing)
-        if shape.least and not node.value.keys() - shape.keys.keys():
+        if shape.least and not (node.value.keys() - shape.keys.keys() if shape.free else node.value):
             self.bag.add(empty_table(_where(name), shape.least, node))
         return taken
 

@@ -86,7 +86,8 @@ class _Schema:
         if isinstance(shape, Whole):
             return _numbers("integer", shape.least, shape.most)
         if isinstance(shape, Real):
-            return _numbers("number", shape.low, shape.high)
+            found = _numbers("number", shape.low, shape.high)
+            return found | {"exclusiveMinimum": found.pop("minimum")} if shape.above else found
         if isinstance(shape, Strategies):
             return self._strategies()
         if isinstance(shape, Schedule):

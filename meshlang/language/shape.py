@@ -17,10 +17,11 @@ class Whole:
 
 @dataclass(frozen=True, kw_only=True)
 class Real:
-    """A number, from `low` to `high`."""
+    """A number, from `low` to `high`; `above` the first where that itself says nothing."""
 
     low: float | None = None
     high: float | None = None
+    above: bool = False
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ class Table:
         keys: the keys with a meaning of their own.
         free: shape of every other key, or None when there is no other.
         globs: true when the other keys are patterns.
-        least: what the other keys are called, when there must be one.
+        least: what the other keys are called, or the keys where there are no other, when there must be one.
     """
 
     keys: Mapping[str, Key] = field(default_factory=dict)

@@ -179,7 +179,10 @@ class Launch:
 
 @dataclass(frozen=True, kw_only=True)
 class Spec:
-    """One spec, all files merged. Equal text gives an equal Spec."""
+    """One spec, all files merged. Equal text gives an equal Spec.
+
+    `machines` are those of `[topology.on]` that are not laid over it.
+    """
 
     source: Source
     model: Written[str]
@@ -197,3 +200,4 @@ class Spec:
     expect: Expect = Expect()
     checks: tuple[Check, ...] = ()
     launch: Launch | None = None
+    machines: tuple[str, ...] = ()

@@ -206,7 +206,9 @@ def _tensor(values: _Values, entry: TensorEntry, over: tuple[str, ...]) -> Tenso
         if entry.kind == "parameter" and holder in values.leaves:
             grads.update(values.missing(holder, entry.dims))
     store = resolved.spec.store
-    excepted = store is not None and any(pattern.covers(entry.fqn) for pattern in store.exceptions)
+    excepted = store is not None and any(
+        pattern.covers(name) for pattern in store.exceptions for name in (entry.fqn, *entry.tied)
+    )
     return Tensor(
         fqn=entry.fqn,
         kind=entry.kind,

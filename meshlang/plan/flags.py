@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from ..diagnostics import Bag, Diagnostic, Label
 from ..language.spec import Spec, Written
@@ -72,7 +72,7 @@ def decided(plan: Plan, spec: Spec) -> dict[str, tuple[str, Span]]:
     found["parallelism.fsdp_reshard_after_forward"] = (reshard(plan), spec.store.span if spec.store else mesh)
     found["activation_checkpoint"] = (policy(plan), spec.recompute.key if spec.recompute else spec.model.span)
     found |= {key: (str(written.value), written.span) for key, written in _run(spec)}
-    found |= _recipe(spec) | _stages(plan, spec)
+    found |= _recipe(spec) | _stages(plan, spec) | _vocabulary(plan, spec)
     if plan.sizes.batch is not None and spec.sizes is not None and spec.sizes.batch is not None:
         local = plan.sizes.batch // (sizes["dp_replicate"] * sizes["dp_shard"] * plan.sizes.accumulation)
         found["training.local_batch_size"] = (str(local), spec.sizes.batch.span)
@@ -93,7 +93,7 @@ def _run_as_planned(plan: Plan) -> dict[str, str]:
     return found
 
 
-def reshard(plan: Plan) -> str:
+def reshard(plan: Plan) -> Literal["default", "always", "never"]:
     """torchtitan's word for when units are freed; the plan's units themselves say more."""
     after = {unit.after_forward for unit in plan.units}
     if after == {"free"}:
@@ -122,6 +122,14 @@ def policy_disagrees(asked: str, plan: Plan, spec: Spec) -> Diagnostic | None:
             f"or choose the spec's: `activation_checkpoint:{value}` behind all other flags",
         ),
     )
+
+
+def _vocabulary(plan: Plan, spec: Spec) -> dict[str, tuple[str, Span]]:
+    """The loss is told the whole vocabulary's size, also the loss inside another."""
+    if plan.loss is None:
+        return {}
+    size = str(plan.loss.shape[plan.loss.vocab])
+    return dict.fromkeys(("loss.global_vocab_size", "loss.loss_fn.global_vocab_size"), (size, spec.model.span))
 
 
 def _recipe(spec: Spec) -> dict[str, tuple[str, Span]]:
@@ -171,9 +179,13 @@ def _run(spec: Spec) -> Iterator[tuple[str, Written[Any]]]:
     return ((key, written) for key, written in pairs.items() if written is not None)
 
 
-def flags_agree(flags: Sequence[str], plan: Plan, spec: Spec, bag: Bag) -> None:
-    """A flag that says otherwise than the spec is a finding that shows both."""
-    known = decided(plan, spec)
+def flags_agree(flags: Sequence[str], plan: Plan, spec: Spec, bag: Bag, *, installing: Collection[str] = ()) -> None:
+    """A flag that says otherwise than the spec is a finding that shows both.
+
+    Args:
+        installing: strategies that put their own computation into the model, known once torch is loaded.
+    """
+    known = decided(plan, spec) | _uncaptured(spec, installing)
     given = [*read_flags(flags), *written_flags(spec)]
     for flag in given:
         if flag.name not in known or flag.value == known[flag.name][0]:
@@ -191,6 +203,12 @@ def flags_agree(flags: Sequence[str], plan: Plan, spec: Spec, bag: Bag) -> None:
                 notes=("change the spec, or drop the flag",),
             )
         )
+
+
+def _uncaptured(spec: Spec, installing: Collection[str]) -> dict[str, tuple[str, Span]]:
+    """No CUDA graph is captured of what a strategy computes itself."""
+    first = next((table.name.span for table in spec.strategies if table.name.value in installing), None)
+    return {} if first is None else {"training.disable_cuda_graphs": ("True", first)}
 
 
 BACKEND = "parallelism.spmd_backend"

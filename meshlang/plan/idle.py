@@ -24,12 +24,12 @@ def exceptions_used(resolved: Resolved, bag: Bag) -> None:
     store = resolved.spec.store
     if store is None:
         return
-    parameters = {tensor.fqn for tensor in resolved.model.tensors if tensor.kind == "parameter"}
-    covered = [{fqn for fqn in parameters if pattern.covers(fqn)} for pattern in store.exceptions]
+    parameters = {t.fqn: (t.fqn, *t.tied) for t in resolved.model.tensors if t.kind == "parameter"}
+    covered = [{fqn for fqn in parameters if any(map(each.covers, parameters[fqn]))} for each in store.exceptions]
     for index in reversed(range(len(covered))):
         others = set[str]().union(*covered[:index], *covered[index + 1 :])
         if covered[index] <= others:
             bag.add(findings.excepted_twice(store, index))
             covered[index] = set()
-    if parameters and parameters == set[str]().union(*covered):
+    if parameters and parameters.keys() == set[str]().union(*covered):
         bag.add(findings.nothing_stored(store))

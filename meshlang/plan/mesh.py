@@ -10,7 +10,7 @@ from . import mesh_findings as findings
 
 def resolve_mesh(spec: Spec, ranks: int | None, bag: Bag) -> Mesh | None:
     """The mesh with its "rest" axis filled in, axes in the order of `[topology]` or the default one."""
-    order = _order(spec, bag)
+    order = check_order(spec, bag)
     entries = {entry.name: entry for entry in spec.mesh}
     asked = ranks if ranks is not None else _launch_ranks(spec)
     sizes = _axis_sizes(spec, asked, bag)
@@ -25,7 +25,8 @@ def _launch_ranks(spec: Spec) -> int | None:
     return spec.launch.ranks.value
 
 
-def _order(spec: Spec, bag: Bag) -> tuple[str, ...]:
+def check_order(spec: Spec, bag: Bag) -> tuple[str, ...]:
+    """The axes, outermost first; one of the mesh that the order lacks, or the other way round, is a finding."""
     written = spec.topology.order
     if written is None:
         for entry in spec.mesh:

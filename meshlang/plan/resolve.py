@@ -21,7 +21,7 @@ from . import cut_findings, findings, mesh_findings
 from .alike import Alike, folded
 from .idle import allowances_used, exceptions_used
 from .ir import Origin, Precision, RunSizes
-from .mesh import inside_nodes, resolve_mesh
+from .mesh import check_order, inside_nodes, resolve_mesh
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +127,13 @@ def resolve(spec: Spec, model: Model, ranks: int | None, bag: Bag) -> Resolved |
     return resolved
 
 
+def check_names(spec: Spec, model: Model, bag: Bag) -> None:
+    """What a spec speaks of is there, in the model and on the mesh, however many ranks there are."""
+    check_order(spec, bag)
+    _check_names(spec, model, bag)
+    _check_axes(spec, bag)
+
+
 def _hold(laws: Iterable[Law], resolved: Resolved, bag: Bag) -> None:
     """Every law, on one layer of each kind; on all of them only to say where a law does not hold."""
     broken = Bag()
@@ -188,7 +195,7 @@ def _patterns(spec: Spec, model: Model) -> Iterator[tuple[Pattern, Span, str, tu
         for pattern, span in zip(spec.recompute.modules, spec.recompute.pattern_spans, strict=True):
             yield pattern, span, "module", modules
     if spec.store is not None:
-        parameters = tuple(tensor.fqn for tensor in model.tensors if tensor.kind == "parameter")
+        parameters = tuple(n for t in model.tensors if t.kind == "parameter" for n in (t.fqn, *t.tied))
         for pattern, span in zip(spec.store.exceptions, spec.store.exception_spans, strict=True):
             yield pattern, span, "parameter", parameters
 

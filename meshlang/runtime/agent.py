@@ -25,6 +25,7 @@ _ELASTIC = "torch.distributed.elastic"
 def main() -> None:
     """Run the ranks of this node; the exit code is 0, 1 after a failure, 128 + n after signal n."""
     progress.end_with_parent(signal.SIGTERM)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until torchrun listens: no traceback while it is imported
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import parse_args, run

@@ -43,7 +43,9 @@ def launch(
     recipe = _recipe(spec)
     words = (torchrun or Torchrun()).words(plan.ranks)
     bag = Bag()
-    flags_agree(flags, plan, spec, bag)
+    from ..lowering.ops import installing
+
+    flags_agree(flags, plan, spec, bag, installing=installing(plan))
     bag.check()
     every = (*override_flags(spec.launch.overrides if spec.launch is not None else {}), *flags)
     config = _config(recipe, every)
@@ -181,14 +183,14 @@ def _wait(command: Sequence[str], environment: dict[str, str]) -> int:
     def hear(number: int, _: object) -> None:
         heard.append(number)
         for each in process:
-            each.terminate()
+            each.send_signal(number)
 
     asked = [number for number in _ENDING if (number, signal.getsignal(number)) != (signal.SIGHUP, signal.SIG_IGN)]
     before = {number: signal.signal(number, hear) for number in asked}  # nohup stays nohup
     try:
         process.append(subprocess.Popen(command, env=environment, start_new_session=True))
         if heard:
-            process[0].terminate()
+            process[0].send_signal(heard[0])
         code = process[0].wait()
     finally:
         for number, handler in before.items():

@@ -22,7 +22,7 @@ from torchtitan.trainer import Trainer
 from ..compiler import Request, compile
 from ..lowering.errors import LoweringError
 from ..lowering.ops import installing
-from ..plan.flags import policy
+from ..plan.flags import policy, reshard
 from ..plan.ir import Plan
 from ..plan.launchable import cuts_sequence, parts
 from .batch import balance
@@ -123,14 +123,6 @@ def load_balancer(config: ParallelismConfig, plan: Plan) -> str | None:
     for axis in parts(plan)["cp"]:
         return "headtail" if balance(plan, axis) == "head_tail" else None
     return config.context_parallel_load_balancer
-
-
-def reshard(plan: Plan) -> Any:
-    """torchtitan's word for when units are freed; the plan's units themselves say more."""
-    after = {unit.after_forward for unit in plan.units}
-    if after == {"free"}:
-        return "always"
-    return "never" if after == {"keep"} else "default"
 
 
 def training(config: TrainingConfig, plan: Plan) -> TrainingConfig:

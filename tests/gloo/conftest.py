@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from references import References
-from table import Row, recording, write
+from table import kept, recording, write
 
 from meshlang.testing.ranks import RankPool
 
@@ -21,7 +21,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if PACKAGE in item.path.parents:
             item.add_marker(pytest.mark.gloo)
-    if left := [] if TABLE else [item for item in items if item.get_closest_marker("full")]:
+    done = {row.test for row in kept(Path(TABLE))} if TABLE else set()
+    if left := [item for item in items if item.nodeid in done or (not TABLE and item.get_closest_marker("full"))]:
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if item not in left]
 
@@ -29,13 +30,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session")
 def ranks() -> Iterator[RankPool]:
     """Up to eight ranks; closed when the session ends."""
-    rows: list[Row] = []
     with RankPool(8, timeout=240) as pool:
         if TABLE:
-            pool.run = recording(pool.run, rows)  # type: ignore[method-assign]
+            pool.run = recording(pool.run, Path(TABLE))  # type: ignore[method-assign]
         yield pool
     if TABLE:
-        write(Path(TABLE), rows)
+        write(Path(TABLE), kept(Path(TABLE)))
 
 
 @pytest.fixture(scope="session")

@@ -1,12 +1,14 @@
 """The parity table: a row for each case that was held against one rank, written when a run ends.
 
-`MESHLANG_PARITY=FILE` says where to; `make parity` sets it.
+`MESHLANG_PARITY=FILE` says where to; `make parity` sets it. Rows are kept in FILE.rows as they are made, so
+that a run that was broken off goes on: `make parity-more`.
 """
 
+import json
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -36,9 +38,11 @@ class Row:
     """What one case showed in one element type, over all of its ranks.
 
     Attributes:
+        test: pytest's name of it.
         calls, bytes: of the collectives that the busiest rank issued in a step.
     """
 
+    test: str
     model: str
     case: str
     runs_as: str
@@ -59,26 +63,40 @@ class Row:
         return (self.model, self.runs_as, self.ranks, self.mesh, self.case, self.options)
 
 
-def recording(run: Callable[..., list[Any]], rows: list[Row]) -> Callable[..., list[Any]]:
+def kept(path: Path) -> list[Row]:
+    """Rows that were made for a table so far."""
+    try:
+        return [Row(**json.loads(line)) for line in _beside(path).read_text(encoding="utf-8").splitlines()]
+    except FileNotFoundError:
+        return []
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f"{path.name}.rows")
+
+
+def recording(run: Callable[..., list[Any]], path: Path) -> Callable[..., list[Any]]:
     """`RankPool.run`, which also notes each answer that is a report on a plan."""
 
     def run_and_note(target: str, *args: Any, **options: Any) -> list[Any]:
         answers = run(target, *args, **options)
         plan = next((arg for arg in args if isinstance(arg, Plan)), None)
-        case = re.search(r"\[[^,\]]+, (.+), float\d\d\]", os.environ.get("PYTEST_CURRENT_TEST", ""))
-        if plan is not None and case and all(isinstance(answer, Report) for answer in answers):
-            rows.append(row(plan, case[1], target, answers))
+        test = re.match(r"(.+\[[^,]+, (.+), float\d\d\]) \(call\)", os.environ.get("PYTEST_CURRENT_TEST", ""))
+        if plan is not None and test and all(isinstance(answer, Report) for answer in answers):
+            with _beside(path).open("a", encoding="utf-8") as file:
+                file.write(json.dumps(asdict(row(plan, test, target, answers))) + "\n")
         return answers
 
     return run_and_note
 
 
-def row(plan: Plan, case: str, target: str, reports: list[Report]) -> Row:
+def row(plan: Plan, test: re.Match[str], target: str, reports: list[Report]) -> Row:
     """The worst of all ranks."""
     live = [axis for axis in plan.mesh.axes if axis.size > 1]
     return Row(
         model=plan.model,
-        case=case,
+        test=test[1],
+        case=test[2],
         runs_as="plain torch" if "plain" in target else "torchtitan",
         ranks=plan.ranks,
         mesh=", ".join(f"{axis.name} {axis.size}" for axis in live) or "one rank",

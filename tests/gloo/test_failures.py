@@ -28,12 +28,13 @@ def test_a_killed_rank_ends_the_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_every_rank(tmp_path: Path, number: signal.Signals) -> None:
-    """A signal for the launcher ends all ranks in order; the exit code says which it was."""
+    """A signal for the launcher ends all ranks in order; the exit code and one line say which it was."""
     with Launched(tmp_path, steps=LONG) as run:
         run.at(1)
         run.process.send_signal(number)
         assert run.end() == 128 + number
-        assert len(run.said()) == 1
+        (said,) = run.said()
+        assert said.startswith(f"meshlang: {number.name} ended the run; ")
         assert run.ranks() == {}
 
 

@@ -35,6 +35,8 @@ def told(example: str, flags: str) -> str:
         (CPU, "--parallelism.enable-sequence-parallel", "False"),
         (CPU, "activation-checkpoint:full", "none"),
         (RECOMPUTE, "--training.steps 3 activation_checkpoint:selective", "full"),
+        (CPU, "--loss.global_vocab_size 100", "264"),
+        (CPU, "--loss.loss-fn.global-vocab-size 100", "264"),
         (CPU, "--module meshlang_models.llama", "meshlang_models.llama:tiny"),
         (CPU, "--config=tiny", "meshlang_models.llama:tiny"),
         (CONTEXT, "--parallelism.context_parallel_load_balancer None", "headtail"),
@@ -64,3 +66,16 @@ def test_contradicting_flag_is_told(example: str, flags: str, wanted: str) -> No
 def test_agreeing_flag_is_silent(flags: str) -> None:
     """A flag that says what the spec says, or what no spec decides, is no finding."""
     assert not told(CPU, flags)
+
+
+@pytest.mark.parametrize("flag", ["--training.no-disable-cuda-graphs", "--training.disable_cuda_graphs=False"])
+def test_graphs_of_a_strategy_are_refused(flag: str) -> None:
+    """A flag that captures graphs of what a strategy computes itself is shown beside the strategy's table."""
+    request, bag = Request.of(EXAMPLES / f"{CONTEXT}.toml"), Bag()
+    spec, plan = load(request), compile(request)
+    flags_agree([flag], plan, spec, bag, installing=("ring_attention",))
+    (found,) = bag
+    assert found.message == "`training.disable_cuda_graphs` = False is asked for, and the spec makes it True"
+    assert found.labels[0].span == spec.strategies[0].name.span
+    flags_agree([flag], plan, spec, bag := Bag())
+    assert not len(bag)
