@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import click
+from click.shell_completion import CompletionItem
 
 from ..near import near
-from .pages import page
+from .pages import codes, page
 from .request import RANKS, laid_over, planned, request
 
 
+def _subjects(context: click.Context, option: click.Parameter, begun: str) -> list[CompletionItem]:
+    """For the shell: codes that begin so, or any file."""
+    found = [CompletionItem(code) for code in codes() if code.startswith(begun)]
+    return found or [CompletionItem(begun, type="file")]
+
+
 @click.command("explain")
-@click.argument("subject")
+@click.argument("subject", shell_complete=_subjects)
 @click.argument("fqn", required=False)
 @RANKS
 @laid_over

@@ -6,20 +6,18 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
+from importlib.metadata import files
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "examples").rglob("*.toml"))
-TOMBI = str(Path(sys.executable).with_name("tombi")) if Path(sys.executable).with_name("tombi").exists() else "tombi"
-
-pytestmark = pytest.mark.skipif(shutil.which(TOMBI) is None, reason="tombi comes with the dev extra")
+TOMBI = next(str(file.locate().resolve()) for file in files("tombi") or () if file.name in ("tombi", "tombi.exe"))
 
 
 def lint(*paths: Path) -> list[dict[str, Any]]:
@@ -39,9 +37,9 @@ def test_tombi_finds_nothing_in_the_examples() -> None:
     ("old", "new", "code"),
     [
         ("seq = 256", "sqe = 256", "key-not-allowed"),
-        ("dp = 2", "dp = 0", "anyof"),
+        ("dp = 2", "dp = 0", "integer-minimum"),
         ('over = ["dp"]', "over = 1", "type-mismatch"),
-        ("meshlang = 1", "", "key-required"),
+        ("meshlang = 1", "", "table-key-required"),
     ],
 )
 def test_tombi_finds_what_breaks_the_schema(tmp_path: Path, old: str, new: str, code: str) -> None:
@@ -50,8 +48,7 @@ def test_tombi_finds_what_breaks_the_schema(tmp_path: Path, old: str, new: str, 
     assert old in text
     path = tmp_path / "spec.toml"
     path.write_text(text.replace("../schema", f"{ROOT}/schema").replace(old, new, 1))
-    assert [each["level"] for each in lint(path)][:1] == ["error"]
-    assert code in json.dumps(lint(path)).lower()
+    assert [(each["level"], each["code"]) for each in lint(path)] == [("error", code)]
 
 
 class Server:
@@ -61,16 +58,22 @@ class Server:
         command = [TOMBI, "lsp", "--offline"]
         self.process = subprocess.Popen(command, cwd=folder, stdin=-1, stdout=-1, stderr=subprocess.DEVNULL)
         self.count = 0
+        self.watch = Timer(60, self.process.kill)
+        self.watch.start()
 
     def send(self, method: str, params: Any, **more: Any) -> None:
         """One message."""
         body = json.dumps({"jsonrpc": "2.0", "method": method, "params": params, **more}).encode()
+        self.write(body)
+
+    def write(self, body: bytes) -> None:
+        """A message with its header."""
         assert self.process.stdin is not None
         self.process.stdin.write(b"Content-Length: %d\r\n\r\n" % len(body) + body)
         self.process.stdin.flush()
 
     def ask(self, method: str, params: Any) -> Any:
-        """The answer to a request; the server's own messages in between are passed over."""
+        """The answer to a request."""
         self.count += 1
         self.send(method, params, id=self.count)
         while True:
@@ -78,14 +81,24 @@ class Server:
             if message.get("id") == self.count and "method" not in message:
                 return message.get("result")
 
+    def wait(self, method: str) -> None:
+        """Until the server sends a message of its own."""
+        while self.receive().get("method") != method:
+            pass
+
     def receive(self) -> dict[str, Any]:
-        """The next message."""
+        """The next message; what the server asks is answered with nothing."""
         assert self.process.stdout is not None
         length = 0
-        while (line := self.process.stdout.readline().strip()) or not length:
+        while line := self.process.stdout.readline().strip():
             if line.lower().startswith(b"content-length:"):
                 length = int(line.partition(b":")[2])
-        return json.loads(self.process.stdout.read(length))
+        assert length, "the server has ended"
+        message = json.loads(self.process.stdout.read(length))
+        if "method" in message and "id" in message:
+            body = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": None}).encode()
+            self.write(body)
+        return message
 
 
 @pytest.fixture
@@ -97,6 +110,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
         found.send("initialized", {})
         yield found
     finally:
+        found.watch.cancel()
         found.process.kill()
         found.process.communicate()
 
@@ -116,6 +130,7 @@ def test_tombi_completes_keys(tmp_path: Path, server: Server, table: str, keys: 
     path.write_text(text)
     document = {"uri": path.as_uri(), "languageId": "toml", "version": 1, "text": text}
     server.send("textDocument/didOpen", {"textDocument": document})
+    server.wait("textDocument/publishDiagnostics")  # has read the schema by now
     place = {"textDocument": {"uri": path.as_uri()}, "position": {"line": 5, "character": 0}}
     found = server.ask("textDocument/completion", place)
     items = found["items"] if isinstance(found, dict) else found
