@@ -60,6 +60,16 @@ def bsipipe(ranks: int, chunks: int, sequences: int, subsequences: int) -> Progr
     return _by_slot(ranks, chunks, sequences, subsequences, replicas=2)
 
 
+def makespan_is_exact(ranks: int, sequences: int, subsequences: int) -> bool:
+    """Whether BSIPipe's makespan is m (F + B) + (p - 2) max(F, B) / (v s), where no link costs anything.
+
+    The units are whole, those of a sequence too, and there are enough of them for the pipelines to be full.
+    """
+    unit, total = ranks // 2, sequences * subsequences
+    whole = total % ranks == 0 and (unit % subsequences == 0 or subsequences % unit == 0)
+    return whole and sequences >= 4 and total >= 2 * ranks
+
+
 def _by_slot(ranks: int, chunks: int, sequences: int, subsequences: int, *, replicas: int) -> Program:
     stages, unit = chunks * ranks, ranks // replicas
     each = sequences // replicas
