@@ -17,7 +17,8 @@ and the module of `ops` has one or both of
         One rank's part of a batch of whole sequences, a dict: "input", "labels", and arguments of the
         model by name, among them "positions" and "attention_masks". Without it, an axis that carries
         the sequence cuts tokens in rank order, or head and tail where the strategy has
-        `balance = "head_tail"`; the mask loses rows only where queries are cut and keys are not.
+        `balance = "head_tail"`; the mask loses rows only where queries are cut and keys are not. With
+        MAKES_MASKS = True in the module the batch comes without "attention_masks", and it makes its own.
 
 `use` holds the strategy's fields, `mesh` the ranks of its axis, or None where there is one. Such a
 module may use `meshlang.lowering`. `meshlang.testing` has the laws that every plugin passes.
@@ -36,10 +37,12 @@ from .mesh import Mesh
 from .pipeline.ir import Program
 from .pipeline.notation import program_of
 from .placement import Layout, Partial, Placement, Replicate, Shard
+from .plan.blocks import Blocks
 from .plan.ir import Collective, Edge, PipelineUse, Plan, StrategyUse, Tensor, Unit
 from .source import Source, Span
 
 __all__ = [
+    "Blocks",
     "Collective",
     "Context",
     "Diagnostic",
@@ -89,6 +92,8 @@ class Strategy(ABC):
     axis: str
     #: Import path of the torch part, or None when the plan's redistributions say it all.
     ops: ClassVar[str | None] = None
+    #: Dimensions that the strategy itself cuts over its axis, where no rule says otherwise. Parts need not be equal.
+    places: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def check(self, context: Context) -> Iterable[Diagnostic]:

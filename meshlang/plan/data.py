@@ -10,6 +10,8 @@ from ..card.read import parse_dims
 from ..mesh import Mesh, MeshAxis
 from ..pipeline.notation import program_data, read_program
 from ..placement import Layout
+from .blocks import from_data as read_blocks
+from .blocks import to_data as block_data
 from .ir import (
     Collective,
     Dim,
@@ -58,6 +60,7 @@ def to_data(plan: Plan, *, rank: int = 0) -> dict[str, Any]:
         "pipeline": None if plan.pipeline is None else _pipeline(plan.pipeline),
         "stages": [_stage(stage) for stage in plan.stages],
         "recompute": list(plan.recompute),
+        **({} if plan.block is None else {"block": block_data(plan.block)}),
     }
 
 
@@ -166,6 +169,7 @@ def from_data(data: dict[str, Any]) -> Plan:
         pipeline=None if data["pipeline"] is None else _read_pipeline(data["pipeline"]),
         stages=tuple(Stage(**{**item, "modules": tuple(item["modules"])}) for item in data["stages"]),
         recompute=tuple(data["recompute"]),
+        block=read_blocks(data["block"]) if "block" in data else None,
     )
 
 

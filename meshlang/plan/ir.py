@@ -14,6 +14,7 @@ from typing import Literal
 from ..mesh import Mesh
 from ..pipeline.ir import Program
 from ..placement import Layout
+from .blocks import Blocks
 
 Kind = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "send"]
 Pass = Literal["forward", "backward"]
@@ -295,6 +296,7 @@ class Plan:
     pipeline: PipelineUse | None = None
     stages: tuple[Stage, ...] = ()
     recompute: tuple[str, ...] = ()
+    block: Blocks | None = None
 
     @property
     def ranks(self) -> int:

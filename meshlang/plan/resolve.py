@@ -14,7 +14,7 @@ from ..card.model import Factors, Model
 from ..diagnostics import Bag
 from ..fold import template
 from ..language.pattern import Pattern
-from ..language.spec import LEVELS, AxisEntry, PlaceRule, PluginTable, Spec, Written
+from ..language.spec import LEVELS, AxisEntry, PlaceRule, Spec, Written
 from ..mesh import KNOWN_AXES, Mesh
 from ..source import Span
 from . import cut_findings, findings, mesh_findings
@@ -22,6 +22,7 @@ from .alike import Alike, folded
 from .idle import allowances_used, exceptions_used
 from .ir import Origin, Precision, RunSizes
 from .mesh import check_order, inside_nodes, resolve_mesh
+from .strategies import strategy_axes, strategy_rules, written_axis
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +112,7 @@ def origin_of(by: str, span: Span) -> Origin:
 def resolve(spec: Spec, model: Model, ranks: int | None, bag: Bag) -> Resolved | None:
     """The spec with sizes and names known, or None with all that cannot be in the bag."""
     mesh = resolve_mesh(spec, ranks, bag)
-    rules = Rules(rules=spec.rules, whole=model.whole)
+    rules = Rules(rules=(*spec.rules, *strategy_rules(spec, model)), whole=model.whole)
     _check_names(spec, model, bag)
     _check_axes(spec, bag)
     if mesh is None or len(bag):
@@ -209,7 +210,7 @@ def _check_axes(spec: Spec, bag: Bag) -> None:
     words += [
         Written(value=axis, span=word.key, key=word.key) for check in spec.checks for axis, word in check.expect.items()
     ]
-    strategies = [_strategy_axis(table, axis) for table in spec.strategies for axis in strategy_axes(table.plugin)]
+    strategies = [written_axis(table, axis) for table in spec.strategies for axis in strategy_axes(table.plugin)]
     meant = {mesh_findings.meant_axis(entry, spec) for entry in spec.mesh if _unknown(entry, spec)}
     for word in [*words, *strategies]:
         if word.value not in names and word.value not in meant:  # a misspelt axis is told once, at [mesh]
@@ -224,11 +225,6 @@ def _check_axes(spec: Spec, bag: Bag) -> None:
 
 def _unknown(entry: AxisEntry, spec: Spec) -> bool:
     return spec.topology.order is None and entry.name not in KNOWN_AXES
-
-
-def _strategy_axis(table: PluginTable, axis: str) -> Written[str]:
-    """The axis of a strategy, at the key that says it or at the strategy's name."""
-    return table.fields.get("axis") or Written(value=axis, span=table.name.span, key=table.name.key)
 
 
 # Laws of decisions
@@ -358,7 +354,7 @@ def _even(resolved: Resolved, bag: Bag) -> None:
     found: dict[int, tuple[PlaceRule, list[str]]] = {}
     for fqn, name, outermost in dict.fromkeys(_asked(resolved)):
         decision = resolved.rules.decide(fqn, name)
-        if decision.rule is None or not outermost or name not in sizes:
+        if decision.rule is None or not outermost or name not in sizes or decision.rule.level == "strategy":
             continue
         parts = resolved.mesh.product(decision.axes) * (resolved.sizes.accumulation if name == "batch" else 1)
         if sizes[name] % parts:
@@ -387,12 +383,6 @@ def _axes_used(resolved: Resolved, bag: Bag) -> None:
             bag.add(mesh_findings.store_without_data(entry, resolved))
         else:
             bag.add(mesh_findings.unused_axis(entry, resolved))
-
-
-def strategy_axes(plugin: object) -> tuple[str, ...]:
-    """Axes that a strategy runs over: its field `axis`, when it has one."""
-    axis = getattr(plugin, "axis", None)
-    return (axis,) if isinstance(axis, str) else ()
 
 
 Law = Callable[[Resolved, Bag], None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..mesh import Mesh
 from ..plan.ir import Plan
+from .blocks import blocks_text
 from .tables import table
 
 #: Longer tables are cut here, and say so.
@@ -22,6 +23,8 @@ def mesh_text(plan: Plan, *, rank: int | None = None, ranks_per_node: int | None
         groups = "1 group" if count == 1 else f"{count} groups"
         lines.append(f"  {axis.name} ({plan.role(axis.name)}, {groups} of {axis.size})")
         lines += [f"    {group}" for group in _groups(plan.mesh, axis.name, rank)]
+    if plan.block is not None:
+        lines += ["", *blocks_text(plan.block)]
     return "\n".join(lines) + "\n"
 
 

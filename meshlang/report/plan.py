@@ -10,6 +10,7 @@ from ..plan.collectives import moves
 from ..plan.ir import Collective, Edge, Plan, Precision, Tensor
 from ..plan.promises import said
 from ..plan.stages import stages_at
+from .blocks import blocks_text
 from .tables import bytes_text, shape_text, table
 
 
@@ -18,6 +19,7 @@ def plan_text(plan: Plan, *, rank: int = 0) -> str:
     parts = (
         _head(plan),
         _stages(plan),
+        [] if plan.block is None else blocks_text(plan.block),
         _tensors(plan, rank),
         _edges(plan),
         _collectives(plan, rank),

@@ -34,6 +34,11 @@ def needs_own_batch(plan: Plan, seq: int) -> bool:
     return any(not cuts_rows(plan, axis) or seq % (plan.mesh.size(axis) * TORCH_BLOCK) for axis in parts(plan)["cp"])
 
 
+def makes_masks(plan: Plan) -> bool:
+    """Whether a strategy makes the batch's masks itself: those of whole sequences may be too large to make."""
+    return any(getattr(ops, "MAKES_MASKS", False) for _, ops in ops_of(plan))
+
+
 def cuts_rows(plan: Plan, axis: str) -> bool:
     """Whether each rank's queries meet the keys of all ranks: then it needs its own rows of the mask."""
     whole = {edge.module for edge in plan.edges if "seq" in edge.whole and not _cut(edge, axis)}

@@ -14,7 +14,7 @@ from torchtitan.trainer import Trainer
 
 from ..lowering.errors import LoweringError
 from ..plan.ir import Plan
-from .batch import Batch, meshes, needs_own_batch, prepare
+from .batch import Batch, makes_masks, meshes, needs_own_batch, prepare
 from .pipeline import shown_loss
 
 Prepared = tuple[torch.Tensor, torch.Tensor, dict[str, Any]]
@@ -39,7 +39,8 @@ class PlanTrainer(Trainer):
         assert isinstance(self.config, PlanTrainer.Config)
         assert self.config.plan is not None
         batch: Batch = {**input_dict, "labels": labels}
-        masks = masks_of(self.model_parts[0], input_dict.get("positions"))
+        made = makes_masks(self.config.plan)
+        masks = None if made else masks_of(self.model_parts[0], input_dict.get("positions"))
         if masks is not None:
             batch["attention_masks"] = masks
         prepared = ready(self.config.plan, batch, self.parallel_dims)

@@ -24,6 +24,7 @@ from torchtitan.protocols.model_spec import ModelSpec
 
 from ..llama.model import Sizes, llama_config, parallelize_one_rank
 from .data import CorruptedTextDataLoader
+from .layers import two_stream_layer
 from .masks import block_mask, documents, rows_of
 
 _TINY = Sizes(layers=4, embed=128, heads=8, kv_heads=4, mlp=256, vocab=264)
@@ -84,6 +85,10 @@ class BlockDiffusion(Decoder):
             )
             return count, flops + flops // self.views
 
+    #: Leave clean rows out of the last layer once it has their keys and values; for attention that takes fewer
+    #: queries than keys, which the model's own mask is not for.
+    prune_last: bool = False
+
     def forward(
         self,
         tokens: torch.Tensor,
@@ -109,14 +114,20 @@ class BlockDiffusion(Decoder):
             if self.tok_embeddings is not None:
                 rows = torch.cat([tokens, clean], dim=1)
         h = self.tok_embeddings(rows) if self.tok_embeddings is not None else rows
-        for layer in self.layers.values():
-            h = layer(h, attention_masks, positions)
+        kept = h.size(1) - clean.size(1) if clean is not None and self._prunes() else None
+        for index, layer in enumerate(self.layers.values(), 1):
+            last = {} if kept is None or index < len(self.layers) else {"kept": kept}
+            h = layer(h, attention_masks, positions, **last)
         h = self.norm(h) if self.norm is not None else h
         if self.lm_head is None:
             return h
-        if clean is not None:
+        if clean is not None and kept is None:
             h = h[:, : h.size(1) - clean.size(1)]
         return h if self._skip_lm_head else self.lm_head(h)
+
+    def _prunes(self) -> bool:
+        """Whether the model's last layer is here, and is to leave out clean rows."""
+        return self.prune_last and self.lm_head is not None and len(self.layers) > 0
 
     def get_attention_masks(self, positions: torch.Tensor) -> BlockMask:
         """The mask of all rows, from the positions of the corrupted ones, (B, views * T)."""
@@ -134,7 +145,9 @@ class BlockDiffusion(Decoder):
 def block_diffusion_config(sizes: Sizes) -> BlockDiffusion.Config:
     """The model's config at these sizes: that of a Llama, and two streams."""
     llama = llama_config(sizes)
-    return BlockDiffusion.Config(**{field.name: getattr(llama, field.name) for field in fields(llama) if field.init})
+    config = BlockDiffusion.Config(**{field.name: getattr(llama, field.name) for field in fields(llama) if field.init})
+    config.layers = [two_stream_layer(layer) for layer in config.layers]
+    return config
 
 
 def model_registry(flavor: str) -> ModelSpec:

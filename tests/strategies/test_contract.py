@@ -40,6 +40,16 @@ seq = "cp"
 axis = "cp"
 """
 
+BLOCKS = f"""{HEAD.replace("llama/card.toml", "block_diffusion/card.toml")}
+[mesh]
+dp = 2
+block = 2
+
+[strategy.NAME]
+axis = "block"
+block_size = 16
+"""
+
 PIPELINE = f"""{HEAD}
 [mesh]
 pp = 2
@@ -59,6 +69,8 @@ SPECS = {
     "bitpipe": PIPELINE,
     "bsipipe": PIPELINE + "subsequences = 4\n",
     "chimera": PIPELINE,
+    "combined_context": BLOCKS,
+    "csbp": BLOCKS,
     "csv": FILE,
     "dualpipe": PIPELINE,
     "dualpipev": PIPELINE,

@@ -1,0 +1,156 @@
+"""`[strategy.csbp]`: corrupted blocks stay with their rank; keys and values of the clean stream are shared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, final
+
+from meshlang.strategy import Context, Diagnostic, Plan, Strategy
+
+from .block_layout import Streams, block_streams, length
+from .block_plan import KERNEL, Call, Exchange, Kernel, Pass, carries_streams, offered, planned, sized, views_of
+
+Transport = Literal["gather", "ring"]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class CSBP(Strategy):
+    """Context-sharded block parallelism for block diffusion (arXiv 2609.19242).
+
+    Each rank has whole blocks of the corrupted stream, which attend to themselves and to the clean
+    stream before them, and never leave it. The clean stream is cut over `context` ranks: the ranks
+    of the axis at most, one at least, where every rank has all of it and nothing is sent (BP).
+    Parameters may be stored over the axis, and their gradients are summed over all of it.
+    """
+
+    ops: ClassVar[str | None] = "meshlang_strategies.csbp_ops"
+    places: ClassVar[tuple[str, ...]] = ("seq",)
+
+    axis: str = field(metadata={"says": "mesh axis that carries the blocks"})
+    block_size: int = field(metadata={"says": "tokens of a block"})
+    context: int | None = field(
+        default=None, metadata={"says": "ranks that share one clean sequence; all of the axis without it"}
+    )
+    transport: Transport = field(
+        default="gather", metadata={"says": "gather: all clean keys at once; ring: one rank's at a time"}
+    )
+    window: int | None = field(default=None, metadata={"says": "attention sees only so many tokens back"})
+    share_clean: bool | None = field(
+        default=None, metadata={"says": "one clean stream for all views of a sequence; without it, as they come"}
+    )
+    kernel: Kernel = field(default="auto", metadata=KERNEL)
+    prune_last: bool = field(default=False, metadata={"says": "no clean queries in the last layer"})
+
+    def check(self, context: Context) -> Iterable[Diagnostic]:
+        """The axis carries both streams alone; blocks, rings and window fit."""
+        found = list(carries_streams(self, context))
+        yield from found
+        if not found:
+            found = list(sized(self, self.block_size, context))
+            yield from found
+            yield from _rings(self, context)
+            yield from _window(self, context)
+            yield from _tensor(self, context)
+            yield from () if found else _views(self, context)
+
+    def apply(self, plan: Plan) -> Plan:
+        """Who has which blocks, and what attention sends."""
+        streams = self.streams(plan)
+        views = views_of(plan).shared(self.share_clean)
+        return planned(plan, self.axis, streams, _exchange(self, streams), views)
+
+    def streams(self, plan: Plan) -> Streams:
+        """Where the tokens are."""
+        ranks, seq = plan.mesh.size(self.axis), plan.sizes.seq
+        assert seq is not None
+        beside = views_of(plan).shared(self.share_clean).beside
+        return block_streams(seq, self.block_size, ranks, self.context or ranks, self.window, beside)
+
+
+def _exchange(strategy: CSBP, streams: Streams) -> Exchange:
+    """The bytes of each way to share the clean stream; see the table of `tests/strategies/test_block_bytes.py`."""
+    ring, most = streams.context, streams.padded
+    if ring == 1:
+        return Exchange(calls=(), forward=(0, 1), backward=(0, 1))
+    if strategy.window is not None:
+        return _within_window(streams)
+    hops = ring - 1
+    if strategy.transport == "gather":
+        return Exchange(
+            calls=(
+                ("all_gather", "forward", "clean keys and values", ring * most, 1),
+                ("reduce_scatter", "backward", "gradients of clean keys and values", ring * most, 1),
+            ),
+            forward=(hops * most, 1),
+            backward=(hops * most, 1),
+        )
+    return Exchange(
+        calls=(
+            ("send", "forward", "clean keys and values", most, hops),
+            ("send", "backward", "clean keys and values", most, hops),
+            ("send", "backward", "gradients of clean keys and values", most, hops),
+        ),
+        forward=(hops * most, 1),
+        backward=(2 * hops * most, 1),
+    )
+
+
+def _within_window(streams: Streams) -> Exchange:
+    """Messages between neighbours. Ranks at the ends send fewer: the list has those of the rank that sends most."""
+    sent: dict[int, list[int]] = {}
+    for (source, _), runs in streams.moves().items():
+        sent.setdefault(source, []).append(length(runs))
+    most = max(sent.values(), key=lambda sizes: (len(sizes), sum(sizes)), default=[])
+    total = sum(map(sum, sent.values()))
+    passes: tuple[tuple[Pass, str], ...] = (
+        ("forward", "clean keys and values in the window"),
+        ("backward", "gradients of clean keys and values in the window"),
+    )
+    calls: tuple[Call, ...] = tuple(
+        ("send", pass_, what, size, most.count(size)) for pass_, what in passes for size in sorted(set(most))
+    )
+    return Exchange(calls=calls, forward=(total, streams.ranks), backward=(total, streams.ranks))
+
+
+# Constraints
+
+
+def _rings(strategy: CSBP, context: Context) -> Iterator[Diagnostic]:
+    ranks, ring = context.plan.mesh.size(strategy.axis), strategy.context
+    if ring is None or (ring >= 1 and ranks % ring == 0):
+        return
+    fits = [size for size in range(1, ranks + 1) if ranks % size == 0]
+    message = f"`context` = {ring} does not divide `{strategy.axis}` = {ranks}"
+    notes = ("so many ranks share one clean sequence, and every rank is in one such ring",)
+    yield offered(context.finding("context-ranks", message, key="context", notes=notes), "context", fits, context)
+
+
+def _window(strategy: CSBP, context: Context) -> Iterator[Diagnostic]:
+    if strategy.window is None:
+        return
+    if strategy.window < 1:
+        message = f"`window` = {strategy.window}: a token sees at least itself"
+        yield context.finding("block-window", message, key="window")
+    elif strategy.transport == "ring":
+        message = "a window has an exchange of its own, between neighbours, and `transport` asks for a ring"
+        yield context.finding("block-window", message, key="transport", notes=("leave one of the two out",))
+
+
+def _views(strategy: CSBP, context: Context) -> Iterator[Diagnostic]:
+    if strategy.share_clean and views_of(context.plan).count == 1:
+        message = f"`share_clean` shares one clean stream among several views, and `{context.plan.model}` has one"
+        yield context.finding("block-views", message, key="share_clean")
+
+
+def _tensor(strategy: CSBP, context: Context) -> Iterator[Diagnostic]:
+    """What was not shown to be right together with a tensor axis."""
+    plan = context.plan
+    tensor = [axis for axis in plan.axes_of("tensor") if plan.mesh.size(axis) > 1]
+    for axis in tensor if strategy.prune_last else ():
+        message = (
+            f"`prune_last` leaves fewer rows in the last layer, and `{axis}` = {plan.mesh.size(axis)} moves rows there"
+        )
+        note = "the plan counts its bytes for all rows: the two are not planned together"
+        yield context.finding("block-prune", message, key="prune_last", notes=(note,))

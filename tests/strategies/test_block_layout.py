@@ -1,0 +1,136 @@
+"""Who has which blocks and clean tokens: everything once, evenly, and as torch deals out head and tail."""
+
+import pytest
+from meshlang_strategies.block_layout import Streams, block_streams, combined_streams, deal, length
+
+from meshlang.plan.blocks import Blocks, from_data, imbalance, joined, to_data
+
+#: (blocks, ranks, ranks of a ring)
+SHAPES = [(16, 4, 4), (20, 4, 4), (10, 4, 4), (14, 4, 2), (9, 4, 1), (4, 4, 4), (41, 8, 4), (7, 1, 1), (45, 8, 8)]
+
+
+def streams(blocks: int, ranks: int, context: int, size: int = 16, window: int | None = None) -> Streams:
+    """Of sequences of so many blocks of `size` tokens."""
+    return block_streams(blocks * size, size, ranks, context, window, 1)
+
+
+def tokens(runs: tuple[tuple[int, int], ...]) -> list[int]:
+    """Every token of some runs."""
+    return [token for start, stop in runs for token in range(start, stop)]
+
+
+@pytest.mark.parametrize(("blocks", "ranks", "context"), SHAPES)
+def test_each_token_has_one_owner(blocks: int, ranks: int, context: int) -> None:
+    """A corrupted token is on one rank, a clean one on one rank of each ring."""
+    made = streams(blocks, ranks, context)
+    assert sorted(t for runs in made.corrupted for t in tokens(runs)) == list(range(made.tokens))
+    for first in range(0, ranks, context):
+        clean = [t for rank in made.ring_of(first) for t in tokens(made.clean[rank])]
+        assert sorted(clean) == list(range(made.tokens))
+
+
+@pytest.mark.parametrize(("blocks", "ranks", "context"), SHAPES)
+def test_blocks_are_dealt_evenly(blocks: int, ranks: int, context: int) -> None:
+    """Ranks have equally many blocks, or one more."""
+    counts = [length(runs) for runs in deal(blocks, ranks, context)]
+    assert max(counts) - min(counts) <= 1
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_head_and_tail_are_torchs(ranks: int) -> None:
+    """Where blocks divide by twice the ranks, tokens are in the order of torch's head-tail balancer."""
+    from torch.distributed.tensor.experimental._context_parallel._load_balancer import _HeadTailLoadBalancer
+
+    made = streams(4 * ranks, ranks, ranks, size=4)
+    theirs = _HeadTailLoadBalancer(made.tokens, ranks, "cpu")._generate_indices(restore=False)
+    order = theirs.flatten().tolist()
+    assert [t for runs in made.corrupted for t in tokens(runs)] == order
+    assert [t for runs in made.clean for t in tokens(runs)] == order
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 8])
+def test_pairs_and_rows_are_even(ranks: int) -> None:
+    """Equal where blocks divide by twice the ranks; else within 2 percent of the mean from 5 blocks a rank on."""
+    for blocks in range(5 * ranks, 16 * ranks):
+        made = streams(blocks, ranks, ranks)
+        pairs, rows = made.pairs(1, 1), made.rows(1, 1)
+        assert sum(pairs) == 16 * 16 * blocks * (blocks + 1)
+        if blocks % (2 * ranks) == 0:
+            assert len({*pairs}) == len({*rows}) == 1
+        for counts in (pairs, rows):
+            assert imbalance(counts) <= 0.02
+            assert min(counts) * len(counts) >= 0.98 * sum(counts)
+
+
+@pytest.mark.parametrize("window", [None, 1, 5, 30])
+@pytest.mark.parametrize(("blocks", "ranks", "context"), SHAPES)
+def test_pairs_are_those_that_are_seen(blocks: int, ranks: int, context: int, window: int | None) -> None:
+    """The closed form counts what a walk over queries finds."""
+    made = streams(blocks, ranks, context, size=4, window=window)
+    for rank, count in enumerate(made.pairs(2, 1)):
+        seen = {t: t // 4 * 4 + 4 - max(0, t - (window or made.tokens) + 1) for t in range(made.tokens)}
+        corrupted, clean = (sum(seen[t] for t in tokens(runs[rank])) for runs in (made.corrupted, made.clean))
+        assert count == 2 * corrupted + clean
+
+
+@pytest.mark.parametrize("window", [None, 1, 5, 30])
+@pytest.mark.parametrize(("blocks", "ranks", "context"), SHAPES)
+def test_moves_bring_what_is_needed(blocks: int, ranks: int, context: int, window: int | None) -> None:
+    """With what comes to it a rank has exactly the clean tokens that its queries see, and its own."""
+    made = streams(blocks, ranks, context, size=4, window=window)
+    moves = made.moves()
+    for rank in range(ranks):
+        have = set(tokens(made.clean[rank]))
+        for (source, to), runs in moves.items():
+            if to == rank:
+                assert source in made.ring_of(rank)
+                assert {*tokens(runs)} <= {*tokens(made.clean[source])}
+                have |= set(tokens(runs))
+        assert have == set(tokens(made.needed(rank)))
+
+
+@pytest.mark.parametrize(("ranks", "window"), [(2, 3), (4, 9), (8, 16)])
+def test_window_needs_the_tokens_of_the_formula(ranks: int, window: int) -> None:
+    """2 (W - 1) (2P - 2) / (2P) tokens a rank, on average, for windows no longer than a head."""
+    made = streams(4 * ranks, ranks, ranks, size=8, window=window)
+    assert sum(map(length, made.moves().values())) * 2 * ranks == 2 * (window - 1) * (2 * ranks - 2) * ranks
+
+
+def test_combined_sequence_is_head_and_tail() -> None:
+    """Of [corrupted ; clean] a rank has a part and its opposite, and all ranks have as many pairs."""
+    made = combined_streams(64, 4, 4)
+    for rank, (head, tail) in enumerate(zip(made.corrupted, made.clean, strict=True)):
+        assert [*tokens(head), *(64 + t for t in tokens(tail))] == [
+            *range(16 * rank, 16 * rank + 16),
+            *range(16 * (7 - rank), 16 * (7 - rank) + 16),
+        ]
+    assert len({*made.pairs(1, 1)}) == 1
+
+
+def test_a_huge_sequence_is_no_work() -> None:
+    """Nothing walks over tokens: a sequence of 2 ** 40 of them on 512 ranks."""
+    made = block_streams(2**40, 2**20, 512, 512, 4096, 1)
+    assert sum(made.pairs(1, 1)) > 2**50
+    assert len(made.moves()) == 2 * 511
+
+
+def test_blocks_are_read_as_written() -> None:
+    """The document has block numbers, and gives back the runs."""
+    made = streams(10, 4, 4)
+    blocks = Blocks(
+        axis="block",
+        size=4,
+        context=4,
+        block_size=16,
+        sequence=160,
+        views=1,
+        shared=True,
+        owners=deal(10, 4, 4),
+        clean=made.clean,
+        rows=made.rows(1, 1),
+        pairs=made.pairs(1, 1),
+        forward=3,
+        backward=None,
+    )
+    assert from_data(to_data(blocks)) == blocks
+    assert joined([(0, 2), (2, 3), (5, 5), (6, 8), (7, 9)]) == ((0, 3), (6, 9))
