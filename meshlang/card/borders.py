@@ -26,6 +26,7 @@ class Border:
     inputs: tuple[tuple[str, tuple[Factors, ...]], ...]
     output: tuple[Factors, ...]
     whole: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
     why: str
 
     @property
@@ -128,7 +129,8 @@ def _known(module: str, fact: ModuleFact, dims: tuple[Factors, ...], draft: Draf
         return Border(inputs=_each(values, rows), output=(*rows, dims[1]), why="an embedding looks rows up")
     if ("Linear" in fact.kind or fact.kind == "Conv1D") and len(dims) == 2:
         out, in_ = reversed(dims) if fact.kind == "Conv1D" else dims
-        return Border(inputs=_each(values, (*_ROW, in_)), output=(*_ROW, out), why="columns in, rows out")
+        added = ("bias",) if f"{module}.bias".removeprefix(".") in draft.guesses else ()
+        return Border(inputs=_each(values, (*_ROW, in_)), output=(*_ROW, out), added=added, why="columns in, rows out")
     if "Norm" in fact.kind and len(dims) == 1 and not fact.kind.startswith(("Batch", "Instance", "Group")):
         ports = (*_ROW, *_heads_of(module, dims, draft), dims[0])
         return Border(inputs=_each(values, ports), output=ports, whole=dims[0], why="a norm needs all it norms over")
@@ -230,7 +232,8 @@ def port_text(border: Border) -> str:
     """The boundary as a card writes it."""
     parts = [f'input.{name} = "{dims_text(dims)}"' for name, dims in border.inputs]
     parts.append(f'output = "{dims_text(border.output)}"')
-    if border.whole:
-        names = ", ".join(f'"{name}"' for name in border.whole)
-        parts.append(f"whole = [{names}]")
+    for key, words in (("whole", border.whole), ("added", border.added)):
+        if words:
+            names = ", ".join(f'"{name}"' for name in words)
+            parts.append(f"{key} = [{names}]")
     return "{ " + ", ".join(parts) + " }"

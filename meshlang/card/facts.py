@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 
@@ -27,6 +27,7 @@ class ModuleFact:
         required: those of them without a default.
         open: its forward takes any further name.
         numbers: whole numbers among its attributes, such as `n_heads`.
+        config: whole numbers among the attributes of its `config`, where it keeps one.
     """
 
     kind: str
@@ -34,6 +35,7 @@ class ModuleFact:
     required: tuple[str, ...]
     open: bool = False
     numbers: Mapping[str, int]
+    config: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -154,7 +154,8 @@ class Guesser:
             return embed, self._heads(weight, in_, inside), "attention's way out"
         if inside is not None and in_ == width:
             return self._heads(weight, out, inside), embed, "attention's way in"
-        if self.vocab is not None and out == self.names.sizes[self.vocab] and in_ == width:
+        scores = self.vocab is not None and out == self.names.sizes[self.vocab] and in_ == width
+        if scores and self.vocab is not None and not FEED_FORWARD.search(weight.fqn):
             return (self.vocab,), embed, "a score for each token"
         if out != width and in_ == width:
             return self._inner(weight, out), embed, "from the model's width"
@@ -213,7 +214,8 @@ class Guesser:
     def _number(self, fact: TensorFact, words: Iterable[str]) -> int | None:
         """An attribute of the module that holds a tensor, or of the nearest around it."""
         for module in _upwards(parent(fact.fqn)):
-            numbers = self.facts.modules[module].numbers
+            holder = self.facts.modules[module]
+            numbers = {**holder.config, **holder.numbers}
             for word in words:
                 if numbers.get(word, 0) > 0:
                     return numbers[word]

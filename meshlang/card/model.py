@@ -49,6 +49,9 @@ class Boundary:
     `whole` names the dimensions that the module computes over as a whole (a norm over its
     features): inside it, no axis may cut them. `whole_inputs` says the same of one input only, as
     (input, dimension): attention computes each query by itself, and looks over every key.
+
+    `added` names the parameters in it that are added to what it computes, as a bias is: once, so
+    that their gradients are no sums over an axis that cuts what it contracts.
     """
 
     module: str
@@ -57,6 +60,7 @@ class Boundary:
     whole: tuple[str, ...]
     span: Span
     whole_inputs: tuple[tuple[str, str], ...] = ()
+    added: tuple[str, ...] = ()
 
     def ports(self) -> tuple[tuple[str, tuple[Factors, ...]], ...]:
         """(port, dims) for each input and the output."""

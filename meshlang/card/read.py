@@ -145,6 +145,7 @@ def _model(root: Node, name: str, fields: Fields, *, tied: bool) -> Model:
     )
     _check_sizes(model, fields)
     _check_whole_inside(model, fields)
+    _check_added(model, fields)
     whole = frozenset(_whole(tables, model, fields))
     split = read_split(tables, model, fields)
     model = replace(model, whole=whole, same=_same(tables, model, fields), split=split)
@@ -247,6 +248,25 @@ def _check_whole_inside(model: Model, fields: Fields) -> None:
             if name not in ports.get(port, ()):
                 message = f"`{port}.{name}`, whole inside, is no dimension of an input of this boundary"
                 fields.add("card-dims", message, boundary.span)
+
+
+def _check_added(model: Model, fields: Fields) -> None:
+    """What a module adds to its output is a parameter of its own, along dims of the output."""
+    told: set[tuple[Span, str]] = set()
+    for boundary in model.boundaries:
+        prefix = f"{boundary.module}." if boundary.module else ""
+        held = [t for t in model.held.get(boundary.module, ()) if t.kind == "parameter"]
+        here = {name.removeprefix(prefix): t for t in held for name in (t.fqn, *t.tied) if name.startswith(prefix)}
+        out = {name for factors in boundary.output or () for name in factors}
+        for name in boundary.added:
+            if (name in here and here[name].names <= out) or (boundary.span, name) in told:
+                continue
+            told.add((boundary.span, name))
+            if name in here:
+                message = f"`{name}` is added to an output that has no `{min(here[name].names - out)}`"
+            else:
+                message = f"`{name}`, which is added, is no parameter that this boundary computes with"
+            fields.add("card-boundary", message, boundary.span, guess=near(name, here))
 
 
 def _check_kin(model: Model, fields: Fields) -> None:

@@ -53,6 +53,7 @@ _BOUNDARY: dict[str, Any] = {
             "input": {**_each(_DIMS), "description": "name of an argument -> its dims"},
             "output": {**_DIMS, "description": "the dims of what the module returns"},
             "whole": {**_WORDS, "description": "dims, or ARGUMENT.DIM, that the module computes over as a whole"},
+            "added": {**_WORDS, "description": "parameters that are added to the output, once, as a bias is"},
         }
     ),
     "description": "what crosses the boundary of a module",

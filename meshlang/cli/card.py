@@ -9,6 +9,8 @@ from typing import Any
 import click
 
 from ..card.find import Cards
+from ..card.read import flavors
+from ..diagnostics import Bag
 from ..source import Source
 from .request import FORMAT, show
 
@@ -28,9 +30,13 @@ def card_init_command(target: str, name: str | None, flavor: str, output: str | 
 
     TARGET is package.module:factory, a function that returns an nn.Module or a torchtitan recipe.
     """
-    from ..runtime.cards import init_card
+    from ..runtime.cards import TargetError, init_card
 
-    text = init_card(_built(target, flavor), name or target.partition(":")[0].rpartition(".")[2], flavor)
+    module = _built(target, flavor)
+    try:
+        text = init_card(module, name or target.partition(":")[0].rpartition(".")[2], flavor)
+    except TargetError as error:
+        raise click.UsageError(f"{target}: {error}") from error
     if output is None:
         click.echo(text, nl=False)
         return
@@ -63,12 +69,18 @@ def card_check_command(card: str, target: str, form: str) -> None:
 def _card(name: str) -> tuple[Source, str]:
     head, mark, flavor = name.partition("#" if "#" in name else "/")
     path = Path(head) if mark == "#" else Cards().path(head)
-    if path is None or not flavor:
+    if mark != "#" and Path(name).is_file():
+        head, path, mark, flavor = name, Path(name), "#", ""
+    if path is None:
         raise click.UsageError(f"{name}: no such card; NAME/FLAVOR of {', '.join(Cards().names())}, or FILE#FLAVOR")
     try:
-        return Source.read(path), flavor
+        source = Source.read(path)
     except OSError as error:
         raise click.UsageError(f"cannot read {path}: {error.strerror}") from error
+    if not flavor:
+        known = ", ".join(f"{head}{mark or '/'}{each}" for each in flavors(source, Bag()))
+        raise click.UsageError(f"{name}: which flavor of the card? {known or 'it has none'}")
+    return source, flavor
 
 
 def _built(target: str, flavor: str) -> Any:

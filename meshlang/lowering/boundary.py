@@ -17,6 +17,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.placement_types import Partial, Placement
 
+from ..card.model import RUN_SIZES
 from ..plan.ir import Edge, Plan
 from .errors import LoweringError
 from .layout import Move, grad_placements, moves, placements
@@ -31,12 +32,15 @@ class Boundary:
     """One port of one module, in torch's terms.
 
     Attributes:
+        names: of the value's dims. sizes: of those that the model alone decides; else None.
         tensor: the mesh of the tensor axes, or None without any.
         src, dst, grad_src, grad_dst: what the tensor axes do before and after.
         steps: the moves, in order, each with the one-dimensional mesh of its axis.
     """
 
     where: str
+    names: tuple[str, ...]
+    sizes: tuple[int | None, ...]
     tensor: DeviceMesh | None
     src: Placements
     dst: Placements
@@ -46,13 +50,19 @@ class Boundary:
 
     def enter(self, x: torch.Tensor) -> torch.Tensor:
         """`x` as the plan says it comes: a plain tensor is taken to be this rank's part of it."""
-        if self.tensor is None:
-            return x
-        if not isinstance(x, DTensor):
-            return wrap(x, self.tensor, self.src, self.grad_src, self.where)
-        if not alike(x.placements, self.src):
+        if self.tensor is not None and not isinstance(x, DTensor):
+            x = wrap(x, self.tensor, self.src, self.grad_src, self.where)
+        elif isinstance(x, DTensor) and not alike(x.placements, self.src):
             raise LoweringError([f"{self.where} comes as {x.placements}, in the plan as {self.src}"])
+        self._fits(x)
         return x
+
+    def _fits(self, x: torch.Tensor) -> None:
+        """Its dims are those of the card, as far as these do not depend on the run."""
+        sizes = zip(x.shape, self.sizes, strict=False)
+        if x.ndim != len(self.sizes) or any(size not in (found, None) for found, size in sizes):
+            named = ", ".join(f"{n} {s}" if s is not None else n for n, s in zip(self.names, self.sizes, strict=True))
+            raise LoweringError([f"{self.where} has the shape {tuple(x.shape)}, in the plan ({named})"])
 
     def move(self, x: torch.Tensor) -> torch.Tensor:
         """`x` as the plan says it goes on."""
@@ -93,6 +103,8 @@ def boundary(plan: Plan, edge: Edge, mesh: DeviceMesh) -> Boundary:
     axes = active(plan, plan.axes_of("data", "context", "tensor"))
     return Boundary(
         where=f"{edge.module or 'the model'} {edge.port}",
+        names=tuple(" ".join(factors) for factors in edge.names),
+        sizes=tuple(_size(edge, dim, names) for dim in range(len(edge.names))),
         tensor=mesh[names] if names else None,
         src=placements(edge.src, names),
         dst=placements(edge.dst, names),
@@ -100,6 +112,13 @@ def boundary(plan: Plan, edge: Edge, mesh: DeviceMesh) -> Boundary:
         grad_dst=grad_placements(edge.dst, names),
         steps=tuple((step, mesh[step.axis]) for step in moves(edge.src, edge.dst, axes)),
     )
+
+
+def _size(edge: Edge, dim: int, tensor: tuple[str, ...]) -> int | None:
+    """The whole size of a dim that every rank sees in full, or as a DTensor; None where the run decides it."""
+    of_run = any(name in RUN_SIZES for name in edge.names[dim])
+    others = any(axis not in tensor for layout in (edge.src, edge.dst) for axis in layout.dims[dim])
+    return None if of_run or others else edge.shape[dim]
 
 
 def alike(found: Placements, wanted: Placements) -> bool:

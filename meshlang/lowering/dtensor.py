@@ -20,11 +20,12 @@ from torch.distributed.tensor.placement_types import Placement
 from ..plan.ir import Plan
 from .boundary import Boundary, boundary
 from .errors import LoweringError
-from .fit import argument, arguments, fit
-from .layout import placements
+from .fit import argument, by_place, fit
+from .layout import grad_placements, placements
 from .mesh import active, compute_axes, compute_mesh, replica_axes, storage_mesh
 from .ops import install
 from .store import plain_sums, shard_units
+from .values import everywhere, nowhere, result
 
 
 def lower(plan: Plan, model: nn.Module, mesh: DeviceMesh) -> nn.Module:
@@ -42,13 +43,16 @@ def lower(plan: Plan, model: nn.Module, mesh: DeviceMesh) -> nn.Module:
     distribute(plan, model, mesh)
     for fqn, module in model.named_modules():
         ports = {edge.port: boundary(plan, edge, mesh) for edge in plan.edges if edge.module == fqn}
-        hook_inputs(module, {name: ports[f"input.{name}"] for name in _inputs(plan, fqn)}, local=_is_local(module))
+        inputs = {name: ports[f"input.{name}"] for name in _inputs(plan, fqn)}
+        if inputs or holds(module):
+            tensor_mesh = compute_mesh(plan, mesh) if fqn else None
+            hook_inputs(module, inputs, local=is_local(module), mesh=tensor_mesh)
         if "output" in ports:
             hook_output(module, ports["output"])
     if replica_axes(plan):
         store(plan, model, mesh)
     else:
-        sum_by_hooks(model)
+        sum_by_hooks(plan, model)
     return model
 
 
@@ -103,52 +107,55 @@ def _inputs(plan: Plan, fqn: str) -> list[str]:
     return [argument(edge) for edge in plan.edges if edge.module == fqn and edge.port != "output"]
 
 
-def _is_local(module: nn.Module) -> bool:
+def is_local(module: nn.Module) -> bool:
     """Whether the plan alone says what the module computes: it holds nothing that DTensor could follow."""
-    return not any(True for _ in module.children()) and not any(True for _ in module.parameters(recurse=False))
+    return not any(True for _ in module.children()) and not holds(module)
 
 
-def hook_inputs(module: nn.Module, ports: Mapping[str, Boundary], *, local: bool) -> None:
+def holds(module: nn.Module) -> bool:
+    """Whether a module holds a parameter or buffer itself, and so computes with DTensors."""
+    states = (*module.parameters(recurse=False), *module.buffers(recurse=False))
+    return len(states) > 0
+
+
+def hook_inputs(
+    module: nn.Module, ports: Mapping[str, Boundary], *, local: bool = False, mesh: DeviceMesh | None = None
+) -> None:
     """Before the module runs, each planned argument is checked and moved.
 
     Args:
         local: give the module its plain part of the value, not a DTensor.
+        mesh: of the tensor axes, where other arguments are whole: masks, positions.
     """
-    if not ports:
-        return
-    names = arguments(module)
+    names = by_place(module)
+    label = type(module).__name__
 
     def moved(name: str, value: Any) -> Any:
-        if name not in ports:
-            return _whole(value, name) if local else value
-        if not isinstance(value, torch.Tensor):
-            return value
-        value = ports[name].move(ports[name].enter(value))
-        return ports[name].local(value) if local else value
+        if name in ports and isinstance(value, torch.Tensor):
+            value = ports[name].move(ports[name].enter(value))
+            return ports[name].local(value) if local else value
+        where = f"argument {name} of {label}"
+        if local:
+            return nowhere(value, where)
+        return value if mesh is None else everywhere(value, mesh, where)
 
     def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        given = [moved(name, value) for name, value in zip(names, args, strict=False)]
-        return (*given, *args[len(given) :]), {name: moved(name, value) for name, value in kwargs.items()}
+        places = (*names, *(str(place) for place in range(len(names), len(args))))
+        absent = ports.keys() - {*places[: len(args)], *kwargs}
+        if absent:
+            raise LoweringError([f"{ports[name].where} is in the plan, and is not given" for name in sorted(absent)])
+        given = tuple(moved(name, value) for name, value in zip(places, args, strict=False))
+        return given, {name: moved(name, value) for name, value in kwargs.items()}
 
     module.register_forward_pre_hook(before, with_kwargs=True)
 
 
-def _whole(value: Any, name: str) -> Any:
-    """An argument that the plan does not speak of, for a module that computes on plain tensors."""
-    if not isinstance(value, DTensor):
-        return value
-    if any(not placement.is_replicate() for placement in value.placements):
-        raise LoweringError([f"argument {name} is {value.placements}, and the plan does not say where it should be"])
-    return value.to_local()
-
-
 def hook_output(module: nn.Module, port: Boundary) -> None:
-    """After the module has run, its output is checked and moved."""
+    """After the module has run, its output is checked and moved: the first tensor of a tuple or a mapping."""
 
-    def after(_: nn.Module, args: tuple[Any, ...], output: Any) -> torch.Tensor:
-        if not isinstance(output, torch.Tensor):
-            raise LoweringError([f"{port.where} is a {type(output).__name__}, in the plan one tensor"])
-        return port.move(port.enter(output))
+    def after(_: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
+        tensor, put = result(output, port.where)
+        return put(port.move(port.enter(tensor)))
 
     module.register_forward_hook(after)
 
@@ -174,17 +181,21 @@ def store(plan: Plan, model: nn.Module, mesh: DeviceMesh) -> None:
         plain_sums(model)
 
 
-def sum_by_hooks(model: nn.Module) -> None:
+def sum_by_hooks(plan: Plan, model: nn.Module) -> None:
     """Without FSDP, the gradient of a parameter is summed where the ranks' terms of it differ."""
-    for parameter in model.parameters():
+    axes = compute_axes(plan)
+    for name, parameter in model.named_parameters():
         if isinstance(parameter, DTensor) and parameter.requires_grad:
-            parameter.register_post_accumulate_grad_hook(_summed(tuple(parameter.placements)))
+            planned = grad_placements(plan.by_fqn[name].layout, axes)
+            parameter.register_post_accumulate_grad_hook(_summed(name, planned, tuple(parameter.placements)))
 
 
-def _summed(wanted: tuple[Placement, ...]) -> Callable[[torch.Tensor], None]:
+def _summed(name: str, planned: tuple[Placement, ...], wanted: tuple[Placement, ...]) -> Callable[[torch.Tensor], None]:
     def after(parameter: torch.Tensor) -> None:
         grad = parameter.grad
         assert isinstance(grad, DTensor)
+        if any(a.is_partial() != b.is_partial() for a, b in zip(grad.placements, planned, strict=True)):
+            raise LoweringError([f"the gradient of {name} comes as {grad.placements}, in the plan as {planned}"])
         parameter.grad = grad.redistribute(placements=wanted)
 
     return after

@@ -59,7 +59,7 @@ def _boundaries(plan: Plan, model: nn.Module) -> Iterator[str]:
         module = modules.get(edge.module)
         if module is None:
             yield f"module {edge.module} of the plan is not in the model"
-        elif edge.port != "output" and argument(edge) not in arguments(module):
+        elif edge.port != "output" and not takes(module, argument(edge)):
             yield f"{edge.module or 'the model'} takes no argument {argument(edge)}: {', '.join(arguments(module))}"
 
 
@@ -68,10 +68,26 @@ def argument(edge: Edge) -> str:
     return edge.port.removeprefix("input.")
 
 
+def takes(module: nn.Module, name: str) -> bool:
+    """Whether the module's forward takes an argument of this name; a forward with `**options` takes any."""
+    open_ = any(each.kind is each.VAR_KEYWORD for each in _parameters(module))
+    return open_ or name in arguments(module)
+
+
 def arguments(module: nn.Module) -> tuple[str, ...]:
-    """Names of the arguments of a module's forward, in order."""
+    """Names of the arguments of a module's forward, in order, but for the module itself."""
+    return tuple(a.name for a in _parameters(module) if a.kind not in (a.VAR_POSITIONAL, a.VAR_KEYWORD))
+
+
+def by_place(module: nn.Module) -> tuple[str, ...]:
+    """Names of those that may be given without their name, in order."""
+    return tuple(a.name for a in _parameters(module) if a.kind in (a.POSITIONAL_ONLY, a.POSITIONAL_OR_KEYWORD))
+
+
+def _parameters(module: nn.Module) -> list[inspect.Parameter]:
+    """What the class's forward takes behind the module, also through decorators that keep its signature."""
     forward: Callable[..., object] = type(module).forward
-    return tuple(name for name in inspect.signature(forward).parameters if name != "self")
+    return list(inspect.signature(forward).parameters.values())[1:]
 
 
 def _units(plan: Plan, model: nn.Module) -> Iterator[str]:

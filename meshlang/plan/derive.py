@@ -102,6 +102,18 @@ class _Values:
         axes = {axis for kin, cut in self.space(module).items() if kin not in here for axis in cut}
         return tuple(axis for axis in self.resolved.mesh.names if axis in axes)
 
+    def summed(self, module: str, name: str, dims: tuple[Factors, ...]) -> tuple[str, ...]:
+        """Axes over which the gradient of a leaf's own parameter is a sum.
+
+        What is added to the output is no factor of the terms that the output is a sum of.
+        """
+        boundary = self.resolved.model.by_module[module]
+        missing = self.missing(module, dims)
+        if name.removeprefix(f"{module}." if module else "") not in boundary.added or boundary.output is None:
+            return missing
+        contracted = self.missing(module, boundary.output)
+        return tuple(axis for axis in missing if axis not in contracted)
+
     def grad_inside(self, module: str, dims: tuple[Factors, ...]) -> tuple[str, ...]:
         """Axes over which the gradient of an input with these dims is a sum, inside `module`.
 
@@ -202,9 +214,9 @@ def _stored_over(resolved: Resolved) -> tuple[str, ...]:
 def _tensor(values: _Values, entry: TensorEntry, over: tuple[str, ...]) -> Tensor:
     resolved = values.resolved
     grads: set[str] = set()
-    for holder in _holders(entry.module, entry.tied):
+    for name, holder in zip((entry.fqn, *entry.tied), _holders(entry.module, entry.tied), strict=True):
         if entry.kind == "parameter" and holder in values.leaves:
-            grads.update(values.missing(holder, entry.dims))
+            grads.update(values.summed(holder, name, entry.dims))
     store = resolved.spec.store
     excepted = store is not None and any(
         pattern.covers(name) for pattern in store.exceptions for name in (entry.fqn, *entry.tied)

@@ -232,10 +232,16 @@ def _state(plan: Plan) -> list[str]:
     return ["state at rest, fullest rank (exact)", *table(["", ""], rows, right=frozenset({1}))[1:]]
 
 
+def _unknown(plan: Plan) -> list[str]:
+    """Sizes of the run that values of the model have and the spec does not give."""
+    has = {name for edge in plan.edges for factors in edge.names for name in factors}
+    return [name for name in ("batch", "seq") if name in has and getattr(plan.sizes, name) is None]
+
+
 def _foot(plan: Plan) -> list[str]:
     lines = []
-    if plan.sizes.batch is None or plan.sizes.seq is None:
-        lines.append("? : not known without `batch` and `seq` in [sizes]")
+    if unknown := _unknown(plan):
+        lines.append(f"? : not known without {' and '.join(f'`{name}`' for name in unknown)} in [sizes]")
     if len(plan.precision.written) < 3:
         lines.append("(assumed): torchtitan's default, since [precision] does not say; a launch takes the recipe's")
     lines.append("S(i): cut along dim i; R: whole; stored S(0): also cut at rest; P: a sum to finish;")

@@ -29,8 +29,18 @@ def check_card(source: Source, flavor: str, module: nn.Module) -> tuple[Diagnost
 
 
 def init_card(module: nn.Module, name: str, flavor: str) -> str:
-    """A first card for a model, with each guess marked for review; it agrees with the model."""
-    return init.init_card(facts_of(module), name, flavor)
+    """A first card for a model, with each guess marked for review; it agrees with the model.
+
+    Raises:
+        TargetError: a tensor has a dimension of 0, which no card can say.
+    """
+    facts = facts_of(module)
+    empty = [tensor for tensor in facts.tensors if 0 in tensor.shape]
+    if empty:
+        shapes = ", ".join(f"`{tensor.fqn}` {tensor.shape}" for tensor in empty[:3])
+        more = f" and {len(empty) - 3} more" if len(empty) > 3 else ""
+        raise TargetError(f"a card has sizes of 1 or more, and nothing is in {shapes}{more}: build the model without")
+    return init.init_card(facts, name, flavor)
 
 
 def facts_of(module: nn.Module) -> Facts:
@@ -54,14 +64,20 @@ def _tensors(named: Iterable[tuple[str, torch.Tensor]], kind: Any) -> Iterable[T
 def _module(module: nn.Module) -> ModuleFact:
     arguments = _forward(type(module))
     by_name = [a for a in arguments if a.kind in (a.POSITIONAL_OR_KEYWORD, a.KEYWORD_ONLY)]
-    numbers = {name: value for name, value in vars(module).items() if type(value) is int and not name.startswith("_")}
     return ModuleFact(
         kind=type(module).__name__,
         inputs=tuple(a.name for a in by_name),
         required=tuple(a.name for a in by_name if a.default is a.empty),
         open=any(a.kind is a.VAR_KEYWORD for a in arguments),
-        numbers=numbers,
+        numbers=_numbers(module),
+        config=_numbers(getattr(module, "config", None)),
     )
+
+
+def _numbers(thing: object) -> dict[str, int]:
+    """Whole numbers among the attributes of an object; none of one without attributes."""
+    found = getattr(thing, "__dict__", {})
+    return {name: value for name, value in found.items() if type(value) is int and not name.startswith("_")}
 
 
 def _forward(kind: type[nn.Module]) -> list[inspect.Parameter]:

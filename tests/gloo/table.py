@@ -97,7 +97,7 @@ def row(plan: Plan, test: re.Match[str], target: str, reports: list[Report]) -> 
         model=plan.model,
         test=test[1],
         case=test[2],
-        runs_as="plain torch" if "plain" in target else "torchtitan",
+        runs_as=_runs_as(target),
         ranks=plan.ranks,
         mesh=", ".join(f"{axis.name} {axis.size}" for axis in live) or "one rank",
         options=", ".join(_options(plan)) or "-",
@@ -109,6 +109,12 @@ def row(plan: Plan, test: re.Match[str], target: str, reports: list[Report]) -> 
         calls=max(sum(report.counts.values()) for report in reports),
         bytes=max(sum(size * count for (*_, size), count in report.counts.items()) for report in reports),
     )
+
+
+def _runs_as(target: str) -> str:
+    """Whose modules compute."""
+    libraries = {"plain_decoder": "plain torch", "hf_models": "transformers"}
+    return libraries.get(target.partition(":")[0], "torchtitan")
 
 
 def _options(plan: Plan) -> list[str]:

@@ -8,7 +8,7 @@ from torch import nn
 
 from meshlang.lowering.dtensor import sayable
 from meshlang.lowering.errors import LoweringError
-from meshlang.lowering.fit import fit
+from meshlang.lowering.fit import arguments, by_place, fit, takes
 from meshlang.plan.ir import Plan, Precision
 
 
@@ -48,6 +48,26 @@ def test_argument_must_be_taken(plan: Plan, model: nn.Module) -> None:
     )
     (problem,) = problems(replace(plan, edges=edges), model)
     assert problem.startswith("norm takes no argument y: tokens, input, x")
+
+
+class Options(nn.Module):
+    """Takes any option, and calls itself by another name."""
+
+    def forward(this, x: object, /, scale: object, *rest: object, mask: object = None, **options: object) -> None:  # noqa: N805
+        """Nothing."""
+
+
+def test_arguments_are_those_behind_the_module() -> None:
+    """Whatever a forward calls its module, that is no argument of it; catch-alls are none either."""
+    assert arguments(Options()) == ("x", "scale", "mask")
+    assert by_place(Options()) == ("x", "scale")
+    assert arguments(nn.Linear(1, 1)) == ("input",)
+
+
+def test_open_forward_takes_any_name(plan: Plan, model: nn.Module) -> None:
+    """A forward with `**options` takes a planned argument that it does not name."""
+    assert takes(Options(), "hidden_states")
+    assert not takes(nn.Linear(1, 1), "hidden_states")
 
 
 def test_module_of_an_edge_must_be_there(plan: Plan, model: nn.Module) -> None:

@@ -69,5 +69,5 @@ def test_output_must_be_one_tensor(plan: Plan, mesh: DeviceMesh) -> None:
     """A module that gives something else than its planned output is named."""
     module = nn.Identity()
     hook_output(module, boundary(plan, plan.by_port["lm_head", "output"], mesh))
-    with pytest.raises(LoweringError, match="lm_head output is a NoneType, in the plan one tensor"):
+    with pytest.raises(LoweringError, match="lm_head output is a NoneType without a tensor, in the plan one tensor"):
         module(None)
