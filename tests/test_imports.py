@@ -22,7 +22,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("plan",),
     ("strategy",),
     ("", "compiler", "report", "plan.stages"),
-    ("format",),
+    ("format", "foreign"),
     ("lowering",),
     ("runtime",),
     ("testing", "cli", "__main__"),

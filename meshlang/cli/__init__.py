@@ -22,6 +22,7 @@ COMMANDS = {
     "diff": ("compare", "diff_command"),
     "explain": ("explain", "explain_command"),
     "fmt": ("fmt", "fmt_command"),
+    "import": ("bring", "import_command"),
     "launch": ("launch", "launch_command"),
     "mesh": ("mesh", "mesh_command"),
     "plan": ("plan", "plan_command"),
