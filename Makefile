@@ -31,7 +31,7 @@ parity:  ## every step that is held against one rank, and the table of them: PAR
 	$(MAKE) parity-more
 
 parity-more:  ## go on with `make parity` where it was broken off
-	MESHLANG_PARITY=PARITY.md $(PYTHON) -m pytest tests/gloo -m parity
+	MESHLANG_PARITY=PARITY.md $(PYTHON) -m pytest tests/gloo tests/lowering -m parity
 
 mutation:  ## specs damaged at random: findings, never an exception, and no mistake passes silently
 	MESHLANG_MUTATIONS=20000 $(PYTHON) -m pytest tests/test_damaged_specs.py tests/language/test_mutation.py

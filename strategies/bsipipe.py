@@ -25,7 +25,6 @@ class BSIPipe(NumberedSchedule):
     Attributes:
         mapping: which ranks share a node; the best for `ranks_per_node` of `[topology]` where the spec does not say.
         sync: when gradients of both replicas are summed: stage by stage as they are done, or all at the end.
-        optimizer: its state is whole on both ranks of a stage, or half on each of the pair.
     """
 
     ops: ClassVar[str | None] = EXECUTOR
@@ -37,9 +36,6 @@ class BSIPipe(NumberedSchedule):
     )
     sync: Literal["eager", "lazy"] = field(
         default="eager", metadata={"says": "when gradients of both replicas are summed"}
-    )
-    optimizer: Literal["whole", "pair"] = field(
-        default="whole", metadata={"says": "whether the two ranks of a stage share its optimizer's state"}
     )
 
     def laws(self, context: Context) -> Iterator[Diagnostic]:

@@ -39,3 +39,25 @@ def plain_sums(model: nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.set_force_sum_reduction_for_comms(True)
+
+
+def sum_at_last(model: FSDPModule) -> None:
+    """The next backward adds to the gradients of this rank, and leaves their sum over ranks to `sum_now`."""
+    model.set_is_last_backward(False)
+    model.set_reshard_after_backward(False)
+    model.set_requires_gradient_sync(False)
+
+
+def sum_now(model: FSDPModule) -> None:
+    """Gradients that were left apart are summed over ranks, and gathered parameters are freed.
+
+    torch's own pipelines do it by these calls, which have no public form.
+    """
+    model.set_is_last_backward(True)
+    model.set_reshard_after_backward(True)
+    model.set_requires_gradient_sync(True)
+    state = fully_shard.state(model)  # type: ignore[attr-defined]
+    for each in state._state_ctx.all_states:
+        for group in each._fsdp_param_groups:
+            group.post_backward()
+    state._root_post_backward_final_callback()

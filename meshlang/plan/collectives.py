@@ -288,27 +288,12 @@ def _over_data_axes(
 
 
 def _over_the_pair(plan: Plan, elements: int, where: str) -> Iterator[Collective]:
-    """Two ranks hold a stage, and the gradients of both are summed; with shared moments each steps half."""
+    """Two ranks hold a stage: the first replica's gets the gradients of both, and gives its weights back."""
     axis = "+".join(plan.axes_of("pipeline"))
-    wide = elements * DTYPE_BYTES[plan.precision.reduce]
-    if not shares_moments(plan):
-        yield _gradient("all_reduce", axis, f"{where} gradients of both replicas", wide, plan)
-        return
-    yield _gradient("reduce_scatter", axis, f"{where} gradients of both replicas", wide, plan)
-    state = elements * DTYPE_BYTES[plan.precision.state]
-    yield Collective(
-        kind="all_gather",
-        axis=axis,
-        where=f"{where} weights of both replicas",
-        pass_="backward",
-        bytes=state,
-        count=1,
-    )
-
-
-def shares_moments(plan: Plan) -> bool:
-    """Whether the two ranks of a stage keep half each of its optimizer's state."""
-    return plan.pipeline is not None and dict(plan.pipeline.options).get("optimizer") == "pair"
+    wide, state = (elements * DTYPE_BYTES[dtype] for dtype in (plan.precision.reduce, plan.precision.state))
+    yield _gradient("send", axis, f"{where} gradients to the first replica", wide, plan)
+    weights = f"{where} weights to the second replica"
+    yield Collective(kind="send", axis=axis, where=weights, pass_="forward", bytes=state, count=1)
 
 
 def _joined(plan: Plan, axes: tuple[str, ...]) -> str:
@@ -329,12 +314,13 @@ def _gradient(kind: Kind, axis: str, where: str, size: int, plan: Plan) -> Colle
 def state_bytes(plan: Plan) -> StateBytes:
     """Parameters, gradients and AdamW's two moments at rest, on the fullest rank.
 
-    It has coordinate 0 on every axis but a pipeline's, whose ranks hold different stages.
+    It has coordinate 0 on every axis but a pipeline's, whose ranks hold different stages. Of two
+    replicas only the first has moments.
     """
     width = DTYPE_BYTES[plan.precision.state]
-    elements = max(_parameters(plan, coordinate) for coordinate in _candidates(plan))
-    moments = 2 * (-(-elements // 2) if shares_moments(plan) else elements)
-    return StateBytes(parameters=elements * width, gradients=elements * width, optimizer=moments * width)
+    counts = [(_parameters(plan, each), _stepped(plan, each)) for each in _candidates(plan)]
+    elements, stepped = max(counts, key=lambda count: 2 * count[0] + 2 * count[1])
+    return StateBytes(parameters=elements * width, gradients=elements * width, optimizer=2 * stepped * width)
 
 
 def _candidates(plan: Plan) -> Iterator[dict[str, int]]:
@@ -348,3 +334,9 @@ def _parameters(plan: Plan, coordinate: dict[str, int]) -> int:
     """Elements of parameters that the rank at a coordinate keeps."""
     held = (t for t in plan.tensors if t.kind == "parameter" and plan.holds(t, coordinate))
     return sum(numel(tensor.local_shape(plan.mesh, coordinate)) for tensor in held)
+
+
+def _stepped(plan: Plan, coordinate: dict[str, int]) -> int:
+    """Elements of parameters that the optimizer of the rank at a coordinate steps."""
+    first = replace(plan, stages=tuple(replace(stage, mirror=None) for stage in plan.stages))
+    return _parameters(first, coordinate)

@@ -11,7 +11,6 @@ from itertools import pairwise
 
 from ..diagnostics import Bag, Diagnostic, Edit, Help, Label
 from ..language.spec import AxisEntry
-from .collectives import shares_moments
 from .gathers import MOST_ACTIVE
 from .ir import Plan, Tensor
 from .resolve import Resolved
@@ -155,11 +154,6 @@ def _pipelines(plan: Plan, resolved: Resolved, bag: Bag) -> None:
     elif "." in plan.pipeline.ops and not _installed(plan.pipeline.ops):
         message = f"`{name.value}` runs on `{plan.pipeline.ops}`, and there is no such module"
         bag.add(Diagnostic(code="not-launchable", message=message, label=Label(span=name.span)))
-    if shares_moments(plan):
-        written = pipeline.schedule.fields.get("optimizer")
-        message = 'the moments of a stage are whole on each of its two ranks: `optimizer = "pair"` is planned only'
-        span = name.span if written is None else written.span
-        bag.add(Diagnostic(code="not-launchable", message=message, label=Label(span=span)))
     stored = any(tensor.stored for tensor in plan.tensors)
     freed = any(unit.after_forward == "free" for unit in plan.units) or (plan.pipeline.chunks or 1) > MOST_ACTIVE
     if stored and freed and not plan.pipeline.order:

@@ -25,6 +25,7 @@ from ..lowering.errors import LoweringError
 from ..plan.ir import Plan
 from ..plan.launchable import schedule_name
 from ..plan.stages import part, splits_backward, turns_back
+from .sequence_pipeline import Pipelining
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,19 +66,21 @@ def pipelined(config: Trainer.Config, plan: Plan) -> Trainer.Config:
     """
     if not plan.stages:
         return config
-    problems = [*_uneven(config, plan), *_losses(config, plan), *_validation(config, plan)]
+    problems = [*_uneven(config, plan), *_losses(config, plan)]
+    problems += _beside(config, plan) if runs_program(plan) else _validation(config, plan)
     if problems:
         raise LoweringError(problems)
     assert config.model_spec is not None
     parallelism = replace(
         config.parallelism,
-        pipeline_parallel_schedule=str(schedule_name(plan)),
+        pipeline_parallel_schedule="1F1B" if runs_program(plan) else str(schedule_name(plan)),
         pipeline_parallel_microbatch_size=config.training.local_batch_size // _microbatches(plan),
         pipeline_parallel_layers_per_stage=None,
         pipeline_parallel_schedule_csv="",
         module_fqns_per_model_part=[list(stage.modules) for stage in plan.stages],
     )
-    spec = replace(config.model_spec, pipelining_fn=PlanPipelining(plan=plan))
+    own = runs_program(plan)
+    spec = replace(config.model_spec, pipelining_fn=Pipelining(plan=plan) if own else PlanPipelining(plan=plan))
     return replace(config, parallelism=parallelism, model_spec=spec)
 
 
@@ -94,7 +97,7 @@ def _uneven(config: Trainer.Config, plan: Plan) -> Iterator[str]:
 
 def _losses(config: Trainer.Config, plan: Plan) -> Iterator[str]:
     """A chunked loss frees the head's weights in the forward; torch then loses gradients computed later."""
-    if isinstance(config.loss, ChunkedLossWrapper.Config) and splits_backward(plan):
+    if isinstance(config.loss, ChunkedLossWrapper.Config) and splits_backward(plan) and not runs_program(plan):
         assert plan.pipeline is not None
         yield (
             f"`{plan.pipeline.schedule}` computes gradients of weights late, and the recipe's ChunkedLossWrapper "
@@ -108,6 +111,19 @@ def _validation(config: Trainer.Config, plan: Plan) -> Iterator[str]:
     if config.validator.enable and turns_back(plan):
         assert plan.pipeline is not None
         yield f"torch cannot validate under `{plan.pipeline.schedule}`: turn the recipe's validator off"
+
+
+def _beside(config: Trainer.Config, plan: Plan) -> Iterator[str]:
+    """What our own executor does not do."""
+    assert plan.pipeline is not None
+    name = plan.pipeline.schedule
+    if isinstance(config.loss, ChunkedLossWrapper.Config):
+        yield (
+            f"`{name}` computes the loss of each subsequence at once, and the recipe's ChunkedLossWrapper "
+            "of all its parts together: a recipe with CrossEntropyLoss trains"
+        )
+    if (plan.pipeline.subsequences or 1) > 1 and config.compile.enable and "model" in config.compile.components:
+        yield f"`{name}` keeps keys and values between subsequences, which cannot be compiled: turn `compile` off"
 
 
 def part_of(plan: Plan, model: nn.Module) -> Plan:
@@ -150,6 +166,11 @@ class _ContiguousGradient(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         return gradient.contiguous()
+
+
+def runs_program(plan: Plan) -> bool:
+    """Whether the plan's schedule runs on our own executor, and not on torch's."""
+    return plan.pipeline is not None and plan.pipeline.program is not None
 
 
 def shown_loss(plan: Plan, loss: torch.Tensor, group: Any) -> torch.Tensor:

@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from torch import nn
+from torchtitan.distributed import pipeline_parallel
 from torchtitan.models.common.embedding import Embedding
 from torchtitan.protocols.module import Module
 from torchtitan.protocols.sharding import ShardingConfig
@@ -13,8 +16,9 @@ from torchtitan.protocols.sharding import ShardingConfig
 PRIVATE_NAMES: tuple[tuple[str, str], ...] = (
     ("torchtitan.protocols.module.Module", "_sharding_config"),
     ("torchtitan.protocols.module.Module", "_parallelized"),
+    ("torchtitan.distributed.pipeline_parallel", "_split_module"),
 )
-"""Every (class, attribute) that is read or set below."""
+"""Every (class or module, attribute) that is read or set below."""
 
 
 def set_sharding_config(module: nn.Module, config: ShardingConfig | None) -> None:
@@ -40,3 +44,8 @@ def whole_vocabulary(module: nn.Module) -> None:
     """
     if isinstance(module, Embedding):
         module.tp_group = None
+
+
+def split_module(model: nn.Module, names: Iterable[str]) -> nn.Module:
+    """A copy of the model with these modules only, as torchtitan cuts a stage."""
+    return pipeline_parallel._split_module(model, list(names))

@@ -15,7 +15,7 @@ from torchtitan.trainer import Trainer
 from ..lowering.errors import LoweringError
 from ..plan.ir import Plan
 from .batch import Batch, makes_masks, meshes, needs_own_batch, prepare
-from .pipeline import shown_loss
+from .pipeline import runs_program, shown_loss
 
 Prepared = tuple[torch.Tensor, torch.Tensor, dict[str, Any]]
 
@@ -52,6 +52,8 @@ class PlanTrainer(Trainer):
         assert isinstance(self.config, PlanTrainer.Config)
         assert self.config.plan is not None
         loss = super().pp_forward_backward_step(**batch)
+        if runs_program(self.config.plan):
+            return loss
         return shown_loss(self.config.plan, loss, self.parallel_dims.get_mesh("pp").get_group())
 
 

@@ -9,11 +9,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.tensor import DTensor
 
 from ..plan.ir import Pass, Plan
 from ..plan.stages import stages_at
 from .collectives import axis_groups, count_collectives, current_pass
-from .exact import seeded_init
+from .exact import plain_name, seeded_init
 from .parity import Batch, Report, errors, gradients_of, make_batch, precision, relative_error, share, whole_loss
 
 
@@ -153,3 +154,89 @@ def _pass(
             return_outputs=False,
         )
     return torch.stack(losses).sum() if last else torch.zeros((), dtype=torch.float64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ran:
+    """What one rank found after a step of our own executor.
+
+    Attributes:
+        loss: error of the loss, which every rank of the pipeline has whole, relative to that of one rank.
+        gradients: for each parameter that is trained here the largest error, relative to the largest value.
+        peak: the most forwards whose backward was to come.
+        follows: the second replica's weights here are the first's.
+    """
+
+    loss: float
+    gradients: dict[str, float]
+    peak: int
+    follows: bool
+
+    @property
+    def worst(self) -> float:
+        """The largest error of all."""
+        return max(self.loss, *self.gradients.values())
+
+
+def rank_program_step(recipe: str, plan: Plan, path: str) -> Ran:
+    """The second step of a plan's Program on torchtitan's parts, against the reference in a file."""
+    from . import titan
+
+    rank = dist.get_rank()
+    with precision(plan):
+        config = titan.laid_out(titan.config_of(recipe, plan), plan)
+        parallel_dims = titan.parallel_dims_of(config, plan)
+        schedule, trained = build(config, parallel_dims)
+        batch = make_batch(plan, titan.vocabulary(config))
+        mine = share(batch, plan, rank)
+        for _ in range(2):
+            for each in trained:
+                each.zero_grad()
+            own_step(config, schedule, trained, mine, batch.labels.numel(), parallel_dims)
+        loss = schedule.loss
+        dist.all_reduce(loss)  # every rank of a pipeline has all of its loss, and so has each tensor rank
+        loss /= plan.mesh.product((*plan.axes_of("pipeline"), *plan.axes_of("tensor")))
+        found = {name: grad for each in trained for name, grad in gradients_of(each).items()}
+    reference = torch.load(path)
+    wanted = {name: reference["gradients"][name] for name in found}
+    return Ran(
+        loss=relative_error(loss, reference["loss"]),
+        gradients=errors(found, wanted),
+        peak=schedule.outcome.peak,
+        follows=follows(schedule),
+    )
+
+
+def follows(schedule: Any) -> bool:
+    """Whether the second replica's weights on this rank are those that any parameter of their names starts with."""
+    from ..lowering.local import local_part
+    from .exact import seeded_tensor
+
+    for (replica, _), part in schedule.parts.items():
+        for name, parameter in part.module.named_parameters() if replica else ():
+            full = seeded_tensor(plain_name(name), tuple(parameter.shape))
+            here = local_part(full, parameter) if isinstance(parameter, DTensor) else full
+            mine = parameter.to_local() if isinstance(parameter, DTensor) else parameter
+            if not torch.equal(mine, here.to(mine.dtype)):
+                return False
+    return True
+
+
+def own_step(
+    config: Any, schedule: Any, trained: list[nn.Module], batch: Batch, tokens: int, parallel_dims: Any
+) -> None:
+    """A step of our own schedule, as torchtitan's Trainer makes it."""
+    from torchtitan.distributed.utils import get_spmd_context
+
+    from . import titan
+
+    for each in _chunks(batch, batch.tokens.shape[0] // config.training.local_batch_size):
+        count = each.tokens.shape[0] // config.parallelism.pipeline_parallel_microbatch_size
+        made = [titan.model_inputs(config, trained[0], one, parallel_dims) for one in _chunks(each, count)]
+        with get_spmd_context(parallel_dims=parallel_dims, spmd_typechecking=False)():
+            schedule.step(
+                arg_mbs=[(inputs,) for inputs, _, _ in made],
+                kwarg_mbs=[extra for _, _, extra in made],
+                target_mbs=[labels for _, labels, _ in made],
+                loss_kwargs={"global_valid_tokens": torch.tensor(float(tokens), dtype=torch.float64)},
+            )
