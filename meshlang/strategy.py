@@ -110,7 +110,8 @@ class Schedule(ABC):
     Subclasses are frozen dataclasses of the schedule's own keys, and final.
     """
 
-    #: The name that torch knows the schedule by, or the import path of what runs its Program.
+    #: The name that torch knows the schedule by; "csv" where torch runs what `order` says, action by action;
+    #: or the import path of what runs its Program. None where it can be planned only.
     ops: ClassVar[str | None] = None
     #: How stages lie on `pp` ranks: "loop" puts stage s on s % pp; "v" goes to the last rank and back.
     placement: ClassVar[Literal["loop", "v"]] = "loop"

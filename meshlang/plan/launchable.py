@@ -6,14 +6,20 @@ refused here with its reason; nothing is lowered that was not shown to give righ
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib.util import find_spec
 from itertools import pairwise
 
 from ..diagnostics import Bag, Diagnostic, Edit, Help, Label
 from ..language.spec import AxisEntry
+from ..pipeline.actions import read_cell
+from ..pipeline.check import problems
 from .gathers import MOST_ACTIVE
 from .ir import Plan, Tensor
 from .resolve import Resolved
+
+#: `Schedule.ops` of a schedule whose order torch runs as it is said.
+ORDER = "csv"
 
 
 def launchable(plan: Plan, resolved: Resolved, bag: Bag) -> None:
@@ -136,7 +142,7 @@ def _vocabulary(plan: Plan, resolved: Resolved, bag: Bag) -> None:
 
 def schedule_name(plan: Plan) -> str | None:
     """The name that torchtitan is given; for an order from a file, one with the same places of stages."""
-    if plan.pipeline is None or plan.pipeline.ops != "csv":
+    if plan.pipeline is None or plan.pipeline.ops != ORDER:
         return None if plan.pipeline is None else plan.pipeline.ops
     turns = any(a.coordinate == b.coordinate for a, b in pairwise(plan.stages))
     return "ZBVZeroBubble" if turns else "Interleaved1F1B"
@@ -154,11 +160,29 @@ def _pipelines(plan: Plan, resolved: Resolved, bag: Bag) -> None:
     elif "." in plan.pipeline.ops and not _installed(plan.pipeline.ops):
         message = f"`{name.value}` runs on `{plan.pipeline.ops}`, and there is no such module"
         bag.add(Diagnostic(code="not-launchable", message=message, label=Label(span=name.span)))
+    for message in _never_ends(plan):
+        bag.add(Diagnostic(code="not-launchable", message=f"`{name.value}`: {message}", label=Label(span=name.span)))
     stored = any(tensor.stored for tensor in plan.tensors)
     freed = any(unit.after_forward == "free" for unit in plan.units) or (plan.pipeline.chunks or 1) > MOST_ACTIVE
     if stored and freed and not plan.pipeline.order:
         message = f"`{name.value}` does not say its order, so it is not known how often freed weights are gathered"
         bag.add(Diagnostic(code="not-launchable", message=message, label=Label(span=name.span)))
+
+
+def _never_ends(plan: Plan) -> Iterator[str]:
+    """What stands against an order that torch is to run as it is said: a run would stand still."""
+    assert plan.pipeline is not None
+    if plan.pipeline.ops != ORDER:
+        return
+    try:
+        cells = [[read_cell(cell) for cell in row] for row in plan.pipeline.order]
+    except ValueError as error:
+        yield f"{error}"
+        return
+    ranks = plan.mesh.product(plan.axes_of("pipeline"))
+    for problem in problems(cells, ranks=ranks, microbatches=plan.pipeline.microbatches or 1):
+        where = "" if problem.row is None else f"rank {problem.row}: "
+        yield f"{where}{problem.message}"
 
 
 def _installed(path: str) -> bool:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
+from installed import Meshlang, Ran
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -29,6 +26,26 @@ axis = "dp"
 below = 200
 """
 
+PACKED = f"""\
+meshlang = 1
+model = "{CARD}#tiny"
+include = ["preset:whole_weights"]
+
+[mesh]
+cp = 2
+
+[sizes]
+batch = 4
+seq = 64
+
+[place]
+batch = "whole"
+seq = "cp"
+
+[strategy.packed_gather]
+axis = "cp"
+"""
+
 PIPELINE = f"""\
 meshlang = 1
 model = "{CARD}#tiny"
@@ -42,50 +59,6 @@ dp = 2
 schedule = "sequential"
 microbatches = 4
 """
-
-
-@pytest.fixture(scope="session")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the distribution installed in it, and nothing else."""
-    source = tmp_path_factory.mktemp("source") / "meshlang-example"
-    shutil.copytree(HERE / "meshlang-example", source, ignore=shutil.ignore_patterns("__pycache__"))
-    target = tmp_path_factory.mktemp("site")
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "install"]
-    options = ["--no-deps", "--no-build-isolation", "--no-index", "--target", str(target)]
-    subprocess.run([*pip, *options, str(source)], check=True, capture_output=True, text=True)
-    return target
-
-
-@dataclass(frozen=True)
-class Ran:
-    """What a process printed, and how it ended."""
-
-    code: int
-    text: str
-
-
-Meshlang = Callable[..., Ran]
-
-
-@pytest.fixture
-def meshlang(tmp_path: Path, site: Path) -> Meshlang:
-    """(command, spec text, more folders) -> `meshlang COMMAND spec.toml` in a process of its own."""
-
-    def run(command: str, text: str, *more: Path) -> Ran:
-        (tmp_path / "spec.toml").write_text(text)
-        name, *options = command.split()
-        code = "import sys; from meshlang.cli import main; sys.argv[0] = 'meshlang'; main()"
-        done = subprocess.run(
-            [sys.executable, "-c", code, name, "spec.toml", *options],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (*more, site, ROOT)))},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        return Ran(done.returncode, done.stdout + done.stderr)
-
-    return run
 
 
 def test_the_name_is_found(meshlang: Meshlang) -> None:
@@ -166,6 +139,7 @@ from meshlang.testing import contract
 
 CASES = [
     contract.Case(name="persist_small", request=Request.of("persist_small.toml")),
+    contract.Case(name="packed_gather", request=Request.of("packed_gather.toml")),
     contract.Case(name="sequential", request=Request.of("sequential.toml")),
 ]
 
@@ -178,6 +152,7 @@ def test_contract(law, case):
 def test_it_passes_the_contract(tmp_path: Path, site: Path) -> None:
     """Its author runs the laws with a spec of each plugin and a test of two lines."""
     (tmp_path / "persist_small.toml").write_text(SPEC)
+    (tmp_path / "packed_gather.toml").write_text(PACKED)
     (tmp_path / "sequential.toml").write_text(PIPELINE)
     (tmp_path / "test_contract.py").write_text(CONTRACT)
     done = subprocess.run(

@@ -30,3 +30,10 @@ def test_flag_of_the_spec_is_read_before_ranks_start() -> None:
     done = CliRunner().invoke(main, ["launch", EXAMPLE, "--set", 'launch.set={"training.stepz"=1}'])
     assert done.exit_code == 2
     assert "ranks," not in done.stdout
+
+
+def test_help_of_flags_names_the_command() -> None:
+    """torchtitan's own help begins with the command that takes its flags."""
+    done = CliRunner().invoke(main, ["launch", EXAMPLE, "--", "--help"])
+    assert done.exit_code == 0
+    assert done.stdout.startswith("usage: meshlang launch SPEC -- [-h] ")
