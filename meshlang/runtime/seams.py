@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from torch import nn
 from torchtitan.distributed import pipeline_parallel
@@ -17,6 +18,7 @@ PRIVATE_NAMES: tuple[tuple[str, str], ...] = (
     ("torchtitan.protocols.module.Module", "_sharding_config"),
     ("torchtitan.protocols.module.Module", "_parallelized"),
     ("torchtitan.distributed.pipeline_parallel", "_split_module"),
+    ("torchtitan.protocols.module.Module", "_init_self_parameters"),
 )
 """Every (class or module, attribute) that is read or set below."""
 
@@ -34,6 +36,17 @@ def set_sharding_config(module: nn.Module, config: ShardingConfig | None) -> Non
 def sharding_config(module: Module) -> ShardingConfig | None:
     """What `Module.parallelize` will do, or has done, to this module."""
     return module._sharding_config
+
+
+@contextmanager
+def parameters_as_they_are() -> Iterator[None]:
+    """`init_weights` makes buffers only: for parameters that get their values elsewhere."""
+    before = Module._init_self_parameters
+    setattr(Module, "_init_self_parameters", lambda self: None)  # noqa: B010
+    try:
+        yield
+    finally:
+        setattr(Module, "_init_self_parameters", before)  # noqa: B010
 
 
 def whole_vocabulary(module: nn.Module) -> None:

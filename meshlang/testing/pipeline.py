@@ -13,6 +13,7 @@ from torch.distributed.tensor import DTensor
 
 from ..plan.ir import Pass, Plan
 from ..plan.stages import stages_at
+from ..runtime.seams import parameters_as_they_are
 from .collectives import axis_groups, count_collectives, current_pass
 from .exact import plain_name, seeded_init
 from .parity import Batch, Report, errors, gradients_of, make_batch, precision, relative_error, share, whole_loss
@@ -111,7 +112,7 @@ def build(config: Any, parallel_dims: Any) -> tuple[Any, list[nn.Module]]:
     )
     for part in parts:
         part.to_empty(device="cpu")
-        with torch.no_grad():
+        with torch.no_grad(), parameters_as_they_are():
             part.init_weights(buffer_device=None)
         seeded_init(part)
     return schedule, parts

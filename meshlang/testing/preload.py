@@ -16,3 +16,6 @@ with suppress(ImportError):
     import torchtitan.models.llama3
     import torchtitan.models.qwen3
     import torchtitan.trainer  # noqa: F401
+
+    from ..runtime import titan  # noqa: F401
+    from . import parity, pipeline  # noqa: F401

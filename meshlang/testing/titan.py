@@ -16,6 +16,7 @@ from ..lowering.local import is_strided
 from ..mesh import Mesh
 from ..plan.ir import Plan, Tensor
 from ..runtime.device import config_for_cpu, prepare
+from ..runtime.seams import parameters_as_they_are
 from .exact import plain_name, seeded_init
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def build(config: Trainer.Config, plan: Plan, parallel_dims: ParallelDims | None
             dump_folder=config.dump_folder,
         )
     model.to_empty(device="cpu")
-    with torch.no_grad():
+    with torch.no_grad(), parameters_as_they_are():
         model.init_weights(buffer_device=None)
     seeded_init(model)
     return model
