@@ -46,12 +46,30 @@ def test_console_blocks_print_what_they_show(block: str) -> None:
     assert [line.rstrip() for line in printed[: len(shown)]] == shown
 
 
+#: Before and behind the README's placing of a plain module: a model without weights, and one rank of 64.
+PLACED = (
+    "import sys\nsys.path.insert(0, 'tests')\n",
+    """
+import torch
+from meshlang.testing.fake import fake_group
+from transformers_models import qwen3
+
+with torch.device("meta"):
+    model = qwen3("8B")
+with fake_group(64, rank=3):
+    part = placed(model, "cpu").get_parameter("model.layers.35.mlp.up_proj.weight")
+assert part.to_local().shape == (12288 // 8 // 8, 4096), part.to_local().shape
+""",
+)
+
+
 def test_python_blocks_run(tmp_path: Path) -> None:
-    """The README's Python runs: the recipe gives a planned config, and its test passes."""
-    recipe, example = blocks("python")
+    """The README's Python runs: the recipe gives a planned config, a plain module is placed, and its test passes."""
+    recipe, placed, example = blocks("python")
     (tmp_path / "recipe.py").write_text(recipe + "\n\nassert planned().parallelism.tensor_parallel_degree == 2\n")
     (tmp_path / "example.py").write_text(example + "\n\ntest_output_projection_is_row_parallel()\n")
-    for name in ("recipe.py", "example.py"):
+    (tmp_path / "placed.py").write_text(f"{PLACED[0]}\n{placed}\n\n{PLACED[1]}")
+    for name in ("recipe.py", "placed.py", "example.py"):
         done = subprocess.run(
             [sys.executable, str(tmp_path / name)], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
         )
