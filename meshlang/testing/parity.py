@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from collections import Counter
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -27,11 +27,16 @@ Gradients = dict[str, torch.Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """Token ids, their positions and the tokens to be told, each (sequences, tokens)."""
+    """Token ids, their positions and the tokens to be told, each (sequences, tokens).
+
+    Attributes:
+        more: what else the model takes, by the name of its argument.
+    """
 
     tokens: torch.Tensor
     positions: torch.Tensor
     labels: torch.Tensor
+    more: dict[str, torch.Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +100,8 @@ def share(batch: Batch, plan: Plan, rank: int) -> Batch:
     for axis in plan.axes_of("data"):
         parts, index = parts * plan.mesh.size(axis), index * plan.mesh.size(axis) + here[axis]
     cut = {name: getattr(batch, name).chunk(parts)[index] for name in ("tokens", "positions", "labels")}
-    return Batch(**cut)
+    more = {name: value.chunk(parts)[index] for name, value in batch.more.items()}
+    return Batch(**cut, more=more)
 
 
 def precision(plan: Plan) -> AbstractContextManager[None]:
@@ -106,19 +112,23 @@ def precision(plan: Plan) -> AbstractContextManager[None]:
 # torchtitan
 
 
-def rank_titan_reference(recipe: str, plan: Plan, path: str) -> None:
-    """Loss and gradients of the whole batch on one rank, without any parallelism, into a file."""
+def rank_titan_reference(recipe: str, plan: Plan, path: str, data: bool = False) -> None:
+    """Loss and gradients of the whole batch on one rank, without any parallelism, into a file.
+
+    Args:
+        data: the batch is of the recipe's own data, not of random tokens.
+    """
     from . import titan
 
     with precision(plan):
         config = titan.config_of(recipe, plan)
         model = titan.build(config, plan)
-        batch = make_batch(plan, titan.vocabulary(config))
-        loss = titan.forward_backward(config, model, batch, batch.labels.numel())
+        batch = titan.own_batch(config, plan) if data else make_batch(plan, titan.vocabulary(config))
+        loss = titan.forward_backward(config, model, batch, titan.counted(batch))
     torch.save({"loss": loss.detach(), "gradients": gradients_of(model)}, path)
 
 
-def rank_titan_step(recipe: str, plan: Plan, path: str, options: dict[str, Any]) -> Report:
+def rank_titan_step(recipe: str, plan: Plan, path: str, options: dict[str, Any], data: bool = False) -> Report:
     """One step of torchtitan's model under the plan, against the reference in a file."""
     from . import titan
 
@@ -127,12 +137,22 @@ def rank_titan_step(recipe: str, plan: Plan, path: str, options: dict[str, Any])
         config = titan.laid_out(titan.config_of(recipe, plan), plan)
         parallel_dims = titan.parallel_dims_of(config, plan)
         model = titan.build(config, plan, parallel_dims)
-        batch = make_batch(plan, titan.vocabulary(config))
+        batch = titan.own_batch(config, plan) if data else make_batch(plan, titan.vocabulary(config))
         mine = share(batch, plan, rank)
         with count_collectives(axis_groups(plan.mesh, rank)) as issued:
-            loss = titan.forward_backward(config, model, mine, batch.labels.numel(), parallel_dims, **options)
+            loss = titan.forward_backward(config, model, mine, titan.counted(batch), parallel_dims, **options)
         misplaced = tuple(titan.misplaced(model, plan, rank))
     return compare(plan, model, loss, path, misplaced, issued.counts())
+
+
+def rank_data_reference(recipe: str, plan: Plan, path: str) -> None:
+    """`rank_titan_reference` on the recipe's own data."""
+    rank_titan_reference(recipe, plan, path, data=True)
+
+
+def rank_data_step(recipe: str, plan: Plan, path: str, options: dict[str, Any]) -> Report:
+    """`rank_titan_step` on the recipe's own data."""
+    return rank_titan_step(recipe, plan, path, options, data=True)
 
 
 def compare(

@@ -49,7 +49,12 @@ class Passes:
         stage.get_bwd_send_ops, stage.perform_reduce_grad = sending, reducing
 
 
-def rank_pipeline_step(recipe: str, plan: Plan, path: str, options: dict[str, Any]) -> Report:
+def rank_data_step(recipe: str, plan: Plan, path: str, options: dict[str, Any]) -> Report:
+    """`rank_pipeline_step` on the recipe's own data."""
+    return rank_pipeline_step(recipe, plan, path, options, data=True)
+
+
+def rank_pipeline_step(recipe: str, plan: Plan, path: str, options: dict[str, Any], data: bool = False) -> Report:
     """The second step of a fresh pipeline: the first also exchanges the shapes of what is sent."""
     from . import titan
 
@@ -58,16 +63,16 @@ def rank_pipeline_step(recipe: str, plan: Plan, path: str, options: dict[str, An
         config = titan.laid_out(titan.config_of(recipe, plan), plan)
         parallel_dims = titan.parallel_dims_of(config, plan)
         schedule, parts = build(config, parallel_dims)
-        batch = make_batch(plan, titan.vocabulary(config))
-        mine = share(batch, plan, rank)
+        batch = titan.own_batch(config, plan) if data else make_batch(plan, titan.vocabulary(config))
+        mine, tokens = share(batch, plan, rank), titan.counted(batch)
         passes = Passes()
         for stage in stages_of(schedule):
             passes.watch(stage)
-        step(config, schedule, parts, mine, batch.labels.numel(), parallel_dims)
+        step(config, schedule, parts, mine, tokens, parallel_dims)
         for part in parts:
             part.zero_grad()
         with count_collectives(axis_groups(plan.mesh, rank), pass_of=passes) as issued:
-            loss = step(config, schedule, parts, mine, batch.labels.numel(), parallel_dims)
+            loss = step(config, schedule, parts, mine, tokens, parallel_dims)
         misplaced = tuple(wrong for part in parts for wrong in titan.misplaced(part, plan, rank))
     reference = torch.load(path)
     found = {name: grad for part in parts for name, grad in gradients_of(part).items()}
@@ -129,8 +134,10 @@ def step(
 
 def _chunks(batch: Batch, count: int) -> list[Batch]:
     """Equal slices of a batch, over sequences."""
-    slices = zip(*(getattr(batch, name).chunk(count) for name in ("tokens", "positions", "labels")), strict=True)
-    return [Batch(tokens=tokens, positions=positions, labels=labels) for tokens, positions, labels in slices]
+    names = ("tokens", "positions", "labels")
+    slices = zip(*(getattr(batch, name).chunk(count) for name in names), strict=True)
+    more = [{name: value.chunk(count)[index] for name, value in batch.more.items()} for index in range(count)]
+    return [Batch(**dict(zip(names, each, strict=True)), more=extra) for each, extra in zip(slices, more, strict=True)]
 
 
 def _pass(

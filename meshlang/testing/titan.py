@@ -50,6 +50,29 @@ def vocabulary(config: Trainer.Config) -> int:
     return model.vocab_size
 
 
+def own_batch(config: Trainer.Config, plan: Plan) -> Batch:
+    """The first step's batch of all ranks, as the recipe's own data loader makes it for one."""
+    from .parity import Batch
+
+    loader = config.dataloader.build(
+        dp_world_size=1,
+        dp_rank=0,
+        tokenizer=config.tokenizer.build(tokenizer_path=config.hf_assets_path),
+        seq_len=plan.sizes.seq,
+        local_batch_size=plan.sizes.batch,
+    )
+    inputs, labels = next(iter(loader))
+    more = {name: value for name, value in inputs.items() if name not in ("input", "positions")}
+    return Batch(tokens=inputs["input"], positions=inputs["positions"], labels=labels, more=more)
+
+
+def counted(batch: Batch) -> int:
+    """Labels that are not to be ignored: over so many the loss is a mean."""
+    from torchtitan.components.loss import IGNORE_INDEX
+
+    return int((batch.labels != IGNORE_INDEX).sum())
+
+
 def parallel_dims_of(config: Trainer.Config, plan: Plan) -> ParallelDims:
     """torchtitan's meshes for the plan's ranks."""
     from torchtitan.distributed import ParallelDims
@@ -135,7 +158,7 @@ def model_inputs(
 
     decoder: Any = model
     masks = decoder.get_attention_masks(batch.positions)
-    extra: dict[str, Any] = {"positions": batch.positions, "attention_masks": masks}
+    extra: dict[str, Any] = {"positions": batch.positions, "attention_masks": masks, **batch.more}
     inputs, labels = batch.tokens, batch.labels
     if parallel_dims is None:
         return inputs, labels, extra

@@ -69,8 +69,12 @@ class CorruptedTextDataLoader(BaseDataLoader):
             yield self._corrupted(batch["input"], batch["positions"], first)
 
     def state_dict(self) -> dict[str, Any]:
-        """That of the text: noise has none."""
-        return self._text.state_dict()
+        """That of the text, and what a checkpoint's reader must know to decode; noise has no state."""
+        return {
+            **self._text.state_dict(),
+            "block_size": self._config.block_size,
+            "objective": self._config.objective,
+        }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on at the saved sample, with any number of ranks."""

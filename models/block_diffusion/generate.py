@@ -12,7 +12,9 @@ Shapes: B batch, K tokens of a block, S tokens so far, N heads, H head dim, V vo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import argparse
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,10 +22,9 @@ import torch
 from torch.nn import functional as F
 from torchtitan.protocols.module import Module
 
-from .model import BlockDiffusion
-
-#: Said of each finished block.
-Told = Callable[[torch.Tensor], None]
+from ..data import ByteTokenizer
+from .model import FLAVORS, BlockDiffusion, block_diffusion_config
+from .weights import Saved, flavor_of, read
 
 
 class CachedAttention(Module):
@@ -170,3 +171,73 @@ def decoding_config(config: BlockDiffusion.Config, length: int) -> BlockDiffusio
         attention = replace(layer.attention, inner_attention=CachedAttention.Config(), rope=rope)
         layers.append(replace(layer, attention=attention))
     return replace(config, layers=layers)
+
+
+def load(saved: Saved, length: int) -> BlockDiffusion:
+    """The model of a checkpoint, in float32, for texts of up to `length` tokens."""
+    config = decoding_config(block_diffusion_config(FLAVORS[flavor_of(saved.weights)]), length)
+    model = config.build()
+    with torch.no_grad():
+        model.init_weights(buffer_device=None)
+    model.load_state_dict({name: weight.float() for name, weight in saved.weights.items()})
+    return model.eval()
+
+
+def decoding(saved: Saved, given: argparse.Namespace, mask_id: int) -> Decoding:
+    """How to decode: as the run that saved the checkpoint was trained, where the command does not say.
+
+    Raises:
+        ValueError: neither says.
+    """
+    block_size = given.block_size or saved.facts.get("block_size")
+    objective = given.objective or saved.facts.get("objective")
+    if block_size is None or objective is None:
+        raise ValueError("the checkpoint holds weights alone: say --block-size and --objective")
+    return Decoding(
+        mask_id=mask_id,
+        block_size=int(block_size),
+        steps=given.steps,
+        temperature=given.temperature,
+        shifted=objective == "complementary",
+        seed=given.seed,
+    )
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's arguments."""
+    found = argparse.ArgumentParser(prog="generate", description="Continue a prompt, block by block.")
+    found.add_argument("checkpoint", help="a checkpoint of a block-diffusion run, or the folder of its checkpoints")
+    found.add_argument("--prompt", default="", help="what the text begins with")
+    found.add_argument("--length", type=int, default=192, help="tokens to add")
+    found.add_argument("--steps", type=int, default=16, help="denoising steps a block")
+    found.add_argument("--temperature", type=float, default=0.0, help="0 takes the likeliest token")
+    found.add_argument("--seed", type=int, default=0, help="of what is drawn")
+    found.add_argument("--block-size", type=int, help="tokens denoised together, where the checkpoint does not say")
+    found.add_argument("--objective", choices=["masked", "complementary"], help="where the checkpoint does not say")
+    return found
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command: the prompt and its continuation on stdout; 2 with what is wrong on stderr."""
+    given = parser().parse_args(arguments)
+    tokenizer = ByteTokenizer()
+    prompt = tokenizer.encode(given.prompt, add_bos=True)
+    try:
+        saved = read(given.checkpoint)
+        how = decoding(saved, given, tokenizer.mask_id)
+        model = load(saved, len(prompt) + given.length + how.block_size)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    made: list[int] = []
+    for block in generate(model, prompt, given.length, how):
+        made += block
+        if tokenizer.eos_id in made:
+            made = made[: made.index(tokenizer.eos_id)]
+            break
+    print(tokenizer.decode(prompt + made))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -13,7 +13,7 @@ from meshlang.source import Source
 
 HERE = Path(__file__).parent
 MODELS = HERE.parents[1] / "models"
-CARDS = Cards(extra={name: MODELS / name / "card.toml" for name in ("llama", "llama3", "qwen3")})
+CARDS = Cards(extra={name: MODELS / name / "card.toml" for name in ("block_diffusion", "llama", "llama3", "qwen3")})
 
 #: Modules in which the sequence is gathered under sequence parallelism, by the card's name.
 GATHERED = {
