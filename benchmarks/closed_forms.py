@@ -6,7 +6,8 @@ order of waiting can close a circle), each message is taken in the slot after th
 (so each pair of ranks is a queue), and peak and makespan are those of the formulas. Up to
 --programs ranks the Program itself is made too, and held against the checker.
 
-    python benchmarks/closed_forms.py [--ranks 32] [--from 2] [--programs 8]
+    python benchmarks/closed_forms.py [--ranks 32] [--from 2] [--programs 8] [--chunks 1 2 3 4]
+                                       [--subsequences 1 2 ... 16]
 """
 
 from __future__ import annotations
@@ -155,11 +156,13 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=32)
     parser.add_argument("--from", type=int, default=2, dest="first")
     parser.add_argument("--programs", type=int, default=8)
+    parser.add_argument("--chunks", type=int, nargs="*", default=(1, 2, 3, 4))
+    parser.add_argument("--subsequences", type=int, nargs="*", default=range(1, 17))
     asked = parser.parse_args()
     counts: Counter[str] = Counter()
     began = time.time()
     for p in range(asked.first, asked.ranks + 1, 2):
-        for v, s, m in product(range(1, 5), range(1, 17), range(2, 2 * p + 1, 2)):
+        for v, s, m in product(asked.chunks, asked.subsequences, range(2, 2 * p + 1, 2)):
             held(p, v, m, s, counts)
             if p <= asked.programs:
                 programs(p, v, m, s, counts)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from ..diagnostics import Bag, Diagnostic, Label
 from ..pipeline.actions import flat
 from ..pipeline.ir import Program
+from ..pipeline.notation import program_of
 from ..pipeline.orders import Order
 from ..strategy import Context, Schedule
 from .balance import balanced
@@ -181,6 +182,14 @@ def _crosses(plan: Plan, stage: Stage, edge: Edge) -> bool:
 def held(plan: Plan, coordinate: dict[str, int]) -> tuple[Tensor, ...]:
     """The tensors that the rank at a coordinate holds a part of."""
     return tuple(tensor for tensor in plan.tensors if plan.holds(tensor, coordinate))
+
+
+def program_of_plan(plan: Plan) -> Program | None:
+    """What the ranks of the pipeline do, however the schedule says it; None where it does not say."""
+    use = plan.pipeline
+    if use is None or (use.program is None and not use.order):
+        return None
+    return use.program or program_of(use.order)
 
 
 def stages_at(plan: Plan, rank: int) -> tuple[Stage, ...]:

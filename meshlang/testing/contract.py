@@ -28,9 +28,12 @@ from ..compiler import Request, check, compile, load, resolved_of
 from ..diagnostics import Diagnostic
 from ..language import plugins
 from ..language.spec import PluginTable, Spec
+from ..pipeline.edges import receive_buffers
+from ..pipeline.laws import program_problems
 from ..plan.data import from_json, to_json
 from ..plan.derive import start
 from ..plan.ir import Plan
+from ..plan.stages import program_of_plan
 from ..strategy import Context, Schedule, Strategy
 
 
@@ -216,6 +219,14 @@ def _strange(hint: Any) -> tuple[object, ...]:
     return tuple(value for each in get_args(hint) for value in _strange(each))
 
 
+def ranks_come_to_the_end(case: Case) -> None:
+    """What the schedule says each rank does is complete, in an order that keys and gradients need, and ends."""
+    program = program_of_plan(compile(case.request))
+    if program is not None:
+        found = program_problems(program, buffers=receive_buffers(program))
+        assert not found, [each.message for each in found]
+
+
 def loads_no_torch(case: Case) -> None:
     """The module of the class, imported by itself, loads neither torch nor torchtitan nor numpy."""
     heavy = ("torch", "torchtitan", "numpy")
@@ -245,7 +256,7 @@ LAWS: tuple[Law, ...] = (
 
 STRATEGY_LAWS: tuple[Law, ...] = (*LAWS, has_an_axis, applies_purely, keeps_the_model)
 
-SCHEDULE_LAWS: tuple[Law, ...] = LAWS
+SCHEDULE_LAWS: tuple[Law, ...] = (*LAWS, ranks_come_to_the_end)
 
 
 def laws_of(case: Case) -> tuple[Law, ...]:

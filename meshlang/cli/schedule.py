@@ -1,0 +1,161 @@
+"""`meshlang schedule`: a pipeline's timeline under stated costs, and other schedules beside it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..compiler import load
+from .request import RANKS, SPEC, laid_over, planned, request
+
+if TYPE_CHECKING:
+    from ..pipeline.compare import Numbers
+    from ..pipeline.costs import Costs
+    from ..pipeline.ir import Program
+    from ..plan.ir import Plan
+
+_TIME = click.FloatRange(min=0)
+_SHARE = click.FloatRange(min=0, max=1)
+
+
+def _costs(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What operations and messages cost; a unit is the forward of one sequence on one rank's share of the model."""
+    options = (
+        click.option("--backward", type=_TIME, default=2.0, show_default=True, help="Backward, in forwards."),
+        click.option("--weights", type=_SHARE, default=0.5, show_default=True, help="Part of it for weights."),
+        click.option("--attention", type=_SHARE, default=0.0, show_default=True, help="Part of a forward."),
+        click.option("--attention-backward", type=_TIME, default=2.5, show_default=True, help="In its forwards."),
+        click.option(
+            "--slices", type=click.Choice(["equal", "flops"]), default="equal", show_default=True, help="Tokens, time."
+        ),
+        click.option("--latency", type=_TIME, default=0.0, show_default=True, help="Of a message, in a node."),
+        click.option("--transfer", type=_TIME, default=0.0, show_default=True, help="Of one sequence's states."),
+        click.option("--latency-between", type=_TIME, help="The same between nodes.  [default: as in a node]"),
+        click.option("--transfer-between", type=_TIME, help="The same between nodes.  [default: as in a node]"),
+        click.option("--head", type=_TIME, default=0.0, show_default=True, help="Of the model's head, forward."),
+        click.option("--sync", type=_TIME, default=0.0, show_default=True, help="Sum of a share's gradients over two."),
+        click.option("--sync-between", type=_TIME, help="The same between nodes.  [default: as in a node]"),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command("schedule")
+@SPEC
+@RANKS
+@click.option("--svg", "svg_file", type=click.Path(dir_okay=False), help="Write a picture of the timeline.")
+@click.option("--trace", "trace_file", type=click.Path(dir_okay=False), help="Write a trace for Perfetto or Chrome.")
+@click.option("--json", "as_json", is_flag=True, help="Places, order, peaks, makespan and bubble as one document.")
+@click.option("--compare", is_flag=True, help="Every schedule at the spec's numbers, and half depth x dp 2.")
+@click.option("--fit", type=_TIME, metavar="LIMIT", help="The fastest under a memory limit, in activations of a share.")
+@click.option("--state", type=_TIME, default=0.0, show_default=True, help="Of a share's parameters, for --fit.")
+@_costs
+@laid_over
+def schedule_command(
+    spec: str,
+    ranks: int | None,
+    svg_file: str | None,
+    trace_file: str | None,
+    as_json: bool,
+    compare: bool,
+    fit: float | None,
+    state: float,
+    sets: tuple[str, ...],
+    on: str | None,
+    form: str,
+    **times: Any,
+) -> None:
+    """What each rank of the pipeline does when. Times: of a sequence's forward on one rank's share of the model."""
+    if as_json + compare + (fit is not None) > 1:
+        raise click.UsageError("--json, --compare and --fit are one of three")
+    asked = request(spec, ranks=ranks, sets=sets, on=on)
+    plan = planned(asked, form)
+    program = _program(plan)
+    node = load(asked).topology.ranks_per_node
+    costs = _costs_of(plan, None if node is None else node.value, times)
+    if compare or fit is not None:
+        click.echo(_beside(plan, costs, fit, state), nl=False)
+        return
+    from ..pipeline.simulate import simulate
+    from ..report.schedule import schedule_data, timeline_text
+    from ..report.timeline import svg, trace
+
+    assert plan.pipeline is not None
+    timeline = simulate(program, costs)
+    if svg_file is not None:
+        _write(svg_file, svg(f"{plan.pipeline.schedule}, {program.ranks} ranks", program, timeline))
+    if trace_file is not None:
+        _write(trace_file, json.dumps(trace(program, timeline)))
+    if as_json:
+        click.echo(json.dumps(schedule_data(program, timeline)))
+    elif svg_file is None and trace_file is None:
+        click.echo(timeline_text(plan.pipeline.schedule, program, timeline, costs), nl=False)
+
+
+def _program(plan: Plan) -> Program:
+    from ..plan.stages import program_of_plan
+
+    if plan.pipeline is None:
+        raise click.UsageError("the spec has no [pipeline]")
+    if not plan.stages:
+        raise click.UsageError("the pipeline has one rank: there is nothing to put in order")
+    program = program_of_plan(plan)
+    if program is None:
+        raise click.UsageError(f"`{plan.pipeline.schedule}` does not say its order")
+    return program
+
+
+def _costs_of(plan: Plan, per_node: int | None, times: dict[str, Any]) -> Costs:
+    """The options, and what the spec says: how many ranks of the pipeline share a node, when gradients are summed."""
+    from ..pipeline.costs import Costs
+
+    (axis,) = plan.axes_of("pipeline")
+    inner = plan.mesh.product(plan.mesh.names[plan.mesh.names.index(axis) + 1 :])
+    assert plan.pipeline is not None
+    return Costs(
+        split=times.pop("slices"),
+        ranks_per_node=None if per_node is None else max(1, per_node // inner),
+        eager=dict(plan.pipeline.options).get("sync") != "lazy",
+        **times,
+    )
+
+
+def _beside(plan: Plan, costs: Costs, fit: float | None, state: float) -> str:
+    from ..pipeline.compare import compared, fitting
+    from ..report.schedule import comparison_text, costs_text
+
+    at = _numbers(plan)
+    assert plan.pipeline is not None
+    own = plan.pipeline.schedule, at
+    if fit is None:
+        return f"{costs_text(costs)}\n" + comparison_text(compared(at, costs), own)
+    seq = plan.sizes.seq or 0
+    parts = [n for n in (1, 2, 4, 8, 16, 32, at.subsequences) if seq % n == 0]
+    modules = sum(len(stage.modules) for stage in plan.stages)
+    rows = fitting(at, costs, fit, state=state, stages=modules, parts=parts)
+    if not rows:
+        return f"no schedule of {at.sequences} microbatches on {at.ranks} ranks stays under {fit:g}\n"
+    return f"{costs_text(costs)}\nfastest first, under {fit:g}\n" + comparison_text(rows[:8], own, state=state)
+
+
+def _numbers(plan: Plan) -> Numbers:
+    from ..pipeline.compare import Numbers
+
+    use = plan.pipeline
+    assert use is not None
+    ranks = plan.mesh.product(plan.axes_of("pipeline"))
+    numbers = {"chunks": use.chunks or 1, "sequences": use.microbatches or 1, "subsequences": use.subsequences or 1}
+    return Numbers(ranks=ranks, **numbers)
+
+
+def _write(path: str, text: str) -> None:
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise click.UsageError(f"cannot write {path}: {error.strerror}") from error
+    click.echo(f"wrote {path}")

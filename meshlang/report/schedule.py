@@ -1,0 +1,115 @@
+"""A pipeline's timeline as text, and schedules beside each other as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..pipeline.compare import Numbers, Row, memory
+from ..pipeline.costs import Costs
+from ..pipeline.ir import Op, Program
+from ..pipeline.notation import program_data
+from ..pipeline.simulate import Timeline
+from .tables import table
+
+#: Columns of a timeline.
+WIDTH = 100
+#: Ranks that are shown.
+MOST_RANKS = 64
+
+
+def timeline_text(name: str, program: Program, timeline: Timeline, costs: Costs) -> str:
+    """What a schedule comes to, and what each rank does when."""
+    shares = costs.shares or program.ranks
+    lines = [
+        f"{name} on {program.ranks} ranks: {_shape(program)}",
+        f"  makespan {_n(timeline.makespan)}, bubble {100 * timeline.bubble:.2f} %, "
+        f"peak activations {_n(max(timeline.peaks))}, parameters {program.replicas}x",
+        *([f"  sums of gradients that nothing hides: {_n(timeline.exposed)}"] if timeline.exposed else []),
+        f"  {costs_text(costs)}",
+        f"  time: of the forward of one sequence on 1 / {shares} of the model; peak: of that share's activations",
+        "",
+        *_picture(program, timeline),
+        "",
+        "  " + _legend(program),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _shape(program: Program) -> str:
+    text = f"{program.stages} stages, " + ("two replicas, " if program.replicas > 1 else "")
+    text += f"{program.sequences} microbatches"
+    return text + (f" of {program.subsequences} subsequences" if program.subsequences > 1 else "")
+
+
+def costs_text(costs: Costs) -> str:
+    """The costs that are not zero."""
+    words = [f"backward {_n(costs.backward)}"]
+    if costs.attention:
+        words += [f"attention {_n(costs.attention)} of a forward, its backward {_n(costs.attention_backward)}"]
+        words += [f"subsequences of equal {'tokens' if costs.split == 'equal' else 'forwards'}"]
+    for name in ("latency", "transfer", "latency_between", "transfer_between", "head", "sync", "sync_between"):
+        value = getattr(costs, name)
+        if value:
+            words.append(f"{name.replace('_', ' ')} {_n(value)}")
+    return "costs: forward 1, " + ", ".join(words)
+
+
+def _n(value: float) -> str:
+    return f"{value:.4g}" if value < 1000 else f"{value:.1f}"
+
+
+def _picture(program: Program, timeline: Timeline) -> list[str]:
+    step = timeline.makespan / WIDTH or 1.0
+    rows = [
+        [str(rank), _line(program.order[rank], timeline.starts[rank], timeline.ends[rank], step), _n(peak)]
+        for rank, peak in enumerate(timeline.peaks[:MOST_RANKS])
+    ]
+    lines = table(["rank", f"timeline, {_n(step)} a column", "peak"], rows, right=frozenset({0, 2}))
+    left = program.ranks - MOST_RANKS
+    return [*lines, *([f"  ... {left} more"] if left > 0 else [])]
+
+
+def _line(row: Sequence[Op], starts: Sequence[float], ends: Sequence[float], step: float) -> str:
+    """A letter for what runs in the middle of each column."""
+    found = ["."] * WIDTH
+    for op, start, end in zip(row, starts, ends, strict=True):
+        for column in range(max(0, int(start / step - 0.5)), min(WIDTH, int(end / step + 0.5) + 1)):
+            if start <= (column + 0.5) * step < end:
+                found[column] = op.kind.lower() if op.replica else op.kind
+    return "".join(found)
+
+
+def _legend(program: Program) -> str:
+    kinds = {op.kind for row in program.order for op in row}
+    words = {"F": "forward", "B": "backward", "I": "gradient of inputs", "W": "gradients of weights"}
+    text = ", ".join(f"{kind} {word}" for kind, word in words.items() if kind in kinds)
+    return text + ("; small letters: the second replica" if program.replicas > 1 else "") + "; . idle"
+
+
+def schedule_data(program: Program, timeline: Timeline) -> dict[str, object]:
+    """The document that `--json` prints."""
+    return {
+        **program_data(program),
+        "peak_activations": list(timeline.peaks),
+        "makespan": timeline.makespan,
+        "bubble": timeline.bubble,
+    }
+
+
+def comparison_text(rows: Sequence[Row], chosen: tuple[str, Numbers], *, state: float = 0.0) -> str:
+    """Schedules beside each other; `>` marks the spec's own."""
+    header = ["", "schedule", "ranks x stages", "microbatches", "makespan", "bubble %", "peak", "parameters"]
+    header += ["memory"] if state else []
+    lines = table(header, [_row(row, chosen, state) for row in rows], right=frozenset({4, 5, 6, 7, 8}))
+    return "\n".join(lines) + "\n"
+
+
+def _row(row: Row, chosen: tuple[str, Numbers], state: float) -> list[str]:
+    at, timeline = row.candidate.numbers, row.timeline
+    numbers = f"{at.sequences}" + (f" x {at.subsequences}" if at.subsequences > 1 else "")
+    numbers += " each" if row.candidate.copies > 1 else ""
+    head = [">" if (row.candidate.name, at) == chosen else "", row.candidate.name, f"{at.ranks} x {at.chunks}", numbers]
+    if timeline is None:
+        return [*head, f"({row.candidate.why_not})", "", "", "", *([""] if state else [])]
+    figures = [_n(timeline.makespan), f"{100 * timeline.bubble:.2f}", _n(row.peak), f"{row.candidate.parameters}x"]
+    return [*head, *figures, *([_n(memory(row, state))] if state else [])]

@@ -1,0 +1,166 @@
+"""Plans of pipelines with two replicas, and of sliced sequences: what is held, sent and summed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from meshlang.compiler import Request, check, compile
+from meshlang.plan.ir import Plan, numel
+from meshlang.plan.stages import held, stages_at
+from meshlang.report.lock import lock_text
+from meshlang.report.plan import plan_text
+from meshlang.source import Source
+
+CARD = Path(__file__).parents[2] / "models" / "llama" / "card.toml"
+
+HEAD = f"""meshlang = 1
+include = ["preset:tensor_parallel"]
+model = "{CARD}#tiny"
+
+[mesh]
+pp = 2
+tp = 2
+
+[sizes]
+batch = 8
+seq = 256
+
+[pipeline]
+"""
+
+BSIPIPE = HEAD + 'schedule = "bsipipe"\nmicrobatches = 4\nsubsequences = 2\nchunks = 2\n'
+SINGLE = HEAD + 'schedule = "seqv"\nmicrobatches = 4\nsubsequences = 2\nchunks = 2\n'
+LAUNCH = '\n[launch]\nrecipe = "meshlang_models.llama:tiny"\nranks = 4\n'
+
+
+def _request(text: str) -> Request:
+    return Request(source=Source(name="spec.toml", text=text))
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    """BSIPipe on two ranks of a pipeline, two stages of each replica a rank."""
+    return compile(_request(BSIPIPE))
+
+
+def test_every_stage_lies_on_two_ranks(plan: Plan) -> None:
+    """With two ranks, each holds all stages: those of one replica, and the other's mirror image."""
+    assert [stage.coordinates for stage in plan.stages] == [(0, 1), (1, 0), (1, 0), (0, 1)]
+    for rank in range(4):
+        assert len(stages_at(plan, rank)) == 4
+        assert {tensor.fqn for tensor in held(plan, plan.mesh.coordinate(rank))} == {t.fqn for t in plan.tensors}
+
+
+def test_state_counts_both_copies(plan: Plan) -> None:
+    """A rank keeps the parts of both replicas' stages: here, of the whole model."""
+    coordinate = plan.mesh.coordinate(0)
+    whole = sum(numel(t.local_shape(plan.mesh, coordinate)) for t in plan.tensors if t.kind == "parameter")
+    assert plan.state_bytes is not None
+    assert plan.state_bytes.parameters == 4 * whole
+    assert plan.state_bytes.optimizer == 8 * whole
+
+
+def test_moments_may_be_shared_by_the_pair(plan: Plan) -> None:
+    """With `optimizer = "pair"` each rank keeps half of the moments, and weights are gathered after the step."""
+    shared = compile(_request(BSIPIPE + 'optimizer = "pair"\n'))
+    assert shared.state_bytes is not None
+    assert plan.state_bytes is not None
+    assert shared.state_bytes.optimizer * 2 == plan.state_bytes.optimizer
+    kinds = {call.kind for call in shared.collectives if call.axis == "pp" and "both replicas" in call.where}
+    assert kinds == {"reduce_scatter", "all_gather"}
+
+
+def test_both_replicas_gradients_are_summed(plan: Plan) -> None:
+    """One all-reduce over the pair for each unit, of as many bytes as its parameters have in fp32."""
+    sums = [call for call in plan.collectives if "both replicas" in call.where]
+    assert {(call.kind, call.axis, call.pass_, call.count) for call in sums} == {("all_reduce", "pp", "backward", 1)}
+    assert plan.state_bytes is not None
+    assert sum(call.bytes or 0 for call in sums) == plan.state_bytes.gradients
+
+
+def test_sends_are_of_one_slice(plan: Plan) -> None:
+    """A message has a subsequence's hidden states; each replica sends half of them; none inside a rank."""
+    sends = [call for call in plan.collectives if call.kind == "send"]
+    tokens, hidden, bfloat16 = 8 // 4 * 256 // 2, 128, 2
+    assert {call.bytes for call in sends} == {tokens * hidden * bfloat16}
+    assert {call.count for call in sends} == {4 * 2 // 2}
+    assert [(call.stage, call.pass_) for call in sends] == [
+        (0, "forward"),
+        (1, "backward"),
+        (2, "forward"),
+        (3, "backward"),
+    ]
+
+
+def test_tensor_parallel_calls_are_counted_for_each_slice(plan: Plan) -> None:
+    """Each replica's stage calls once for each of its microbatches' subsequences; one replica, for all."""
+    single = compile(_request(SINGLE))
+    calls, all_calls = (
+        {(c.where, c.kind, c.pass_, c.stage): (c.count, c.bytes) for c in each.collectives if c.axis == "tp"}
+        for each in (plan, single)
+    )
+    assert calls.keys() == all_calls.keys()
+    per_slice = [key for key in calls if "gradient" not in key[0]]
+    assert per_slice
+    for key in per_slice:
+        assert all_calls[key] == (2 * calls[key][0], calls[key][1])
+
+
+def test_whole_sequences_cost_the_same_bytes(plan: Plan) -> None:
+    """Slicing sequences changes how often, not how much."""
+    text = SINGLE.replace('"seqv"', '"zbv"').replace("subsequences = 2\n", "")
+    whole, sliced = compile(_request(text)), compile(_request(SINGLE))
+    totals = [
+        sum(
+            (call.bytes or 0) * call.count
+            for call in each.collectives
+            if "gradient" not in call.where or call.kind == "send"
+        )
+        for each in (whole, sliced)
+    ]
+    assert totals[0] == totals[1]
+
+
+def test_reports_tell_both_ranks(plan: Plan) -> None:
+    """The plan's text and its golden file say where each copy lies."""
+    assert "4 microbatches of 2 subsequences, two replicas" in plan_text(plan)
+    assert "  0  0, 1  tok_embeddings" in plan_text(plan)
+    assert "F0.0@0 F1.0@1^" in plan_text(plan)
+    assert "coordinates 0 and 1" in lock_text(plan)
+
+
+def test_one_rank_is_no_pipeline() -> None:
+    """Over an axis of one rank two replicas are checked, and then there is one of everything."""
+    alone = compile(_request(BSIPIPE.replace("pp = 2", "pp = 1").replace("chunks = 2", "chunks = 1")))
+    assert alone.stages == ()
+    assert alone.replicas == 1
+    assert alone.pipeline is not None
+    assert alone.pipeline.program is None
+
+
+def test_mapping_follows_the_topology() -> None:
+    """Folded where two ranks of the pipeline share a node, in a row where none does or the spec says so."""
+    text = BSIPIPE.replace("pp = 2", "pp = 4").replace("chunks = 2", "chunks = 1")
+    node = "\n[topology]\nranks_per_node = 4\n"
+    places = {
+        name: [stage.coordinates for stage in compile(_request(text + keys)).stages]
+        for name, keys in {
+            "none": "",
+            "folded": node,
+            "said": f'mapping = "contiguous"\n{node}',
+            "bitpipe": f'mapping = "bitpipe"\n{node}',
+        }.items()
+    }
+    assert places["none"] == places["said"] == [(0, 3), (1, 2), (2, 1), (3, 0)]
+    assert places["folded"] == [(0, 1), (2, 3), (3, 2), (1, 0)]
+    assert places["bitpipe"] == [(0, 1), (3, 2), (2, 3), (1, 0)]
+
+
+def test_shared_moments_are_planned_only() -> None:
+    """A launch of what only the plan knows is refused at its key."""
+    found = check(replace(_request(BSIPIPE + 'optimizer = "pair"\n' + LAUNCH)))
+    assert "not-launchable" in [each.code for each in found]
+    assert any("planned only" in each.message for each in found)
