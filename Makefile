@@ -3,7 +3,7 @@ PYTHON ?= python
 CODE   := meshlang strategies models tests benchmarks
 
 .DEFAULT_GOAL := help
-.PHONY: help check format-check lint types test format parity parity-more bench mutation schema
+.PHONY: help check format-check lint types test format parity parity-more bench mutation schema schedules
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +39,10 @@ mutation:  ## specs damaged at random: findings, never an exception, and no mist
 schema:  ## the JSON Schemas that the examples name: schema/
 	$(PYTHON) -m meshlang schema spec -o schema/spec.json
 	$(PYTHON) -m meshlang schema card -o schema/card.json
+
+schedules:  ## closed forms of BSIPipe for every even p <= 32 (minutes), and schedules beside each other
+	$(PYTHON) benchmarks/closed_forms.py
+	$(PYTHON) benchmarks/schedules.py
 
 bench:  ## how long checking and planning take, as whole processes
 	$(PYTHON) benchmarks/plan.py
