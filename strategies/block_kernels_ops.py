@@ -18,7 +18,7 @@ from functools import cache
 from typing import Any, Protocol
 
 import torch
-from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+from torch.nn.attention.flex_attention import AuxRequest, create_block_mask, flex_attention
 
 Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
@@ -257,8 +257,9 @@ class Flex:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """See Kernel."""
         mask = self._mask(q, k, seen)
-        out, lse = _compiled()(q, k, v, block_mask=mask, enable_gqa=q.size(1) != k.size(1), return_lse=True)
-        return out, lse
+        grouped = q.size(1) != k.size(1)
+        out, aux = _compiled()(q, k, v, block_mask=mask, enable_gqa=grouped, return_aux=AuxRequest(lse=True))
+        return out, aux.lse
 
     def terms(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, seen: Seen, whole: Tensors) -> Tensors:
         """See Kernel: with w the part's weight, its output has w g, its log-sum-exp w g (part - output)."""
