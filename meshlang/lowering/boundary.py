@@ -104,7 +104,7 @@ def boundary(plan: Plan, edge: Edge, mesh: DeviceMesh) -> Boundary:
     return Boundary(
         where=f"{edge.module or 'the model'} {edge.port}",
         names=tuple(" ".join(factors) for factors in edge.names),
-        sizes=tuple(_size(edge, dim, names) for dim in range(len(edge.names))),
+        sizes=tuple(_size(plan, edge, dim) for dim in range(len(edge.names))),
         tensor=mesh[names] if names else None,
         src=placements(edge.src, names),
         dst=placements(edge.dst, names),
@@ -114,10 +114,11 @@ def boundary(plan: Plan, edge: Edge, mesh: DeviceMesh) -> Boundary:
     )
 
 
-def _size(edge: Edge, dim: int, tensor: tuple[str, ...]) -> int | None:
+def _size(plan: Plan, edge: Edge, dim: int) -> int | None:
     """The whole size of a dim that every rank sees in full, or as a DTensor; None where the run decides it."""
     of_run = any(name in RUN_SIZES for name in edge.names[dim])
-    others = any(axis not in tensor for layout in (edge.src, edge.dst) for axis in layout.dims[dim])
+    cut = active(plan, (*edge.src.dims[dim], *edge.dst.dims[dim]))
+    others = any(axis not in compute_axes(plan) for axis in cut)
     return None if of_run or others else edge.shape[dim]
 
 
