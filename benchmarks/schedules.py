@@ -3,6 +3,7 @@
 Geometric means of makespans over p in 4, 8, 16, 32, m in p, 2 p and every s from 2 to p / 2 that
 divides p / 2, two stages of each replica a rank. Costs: B = 2 F; with attention, 40 % of a forward
 is causal attention, whose backward is 2.5 of its forward, and subsequences have equal forwards.
+Late: gradients of weights are put off and run where a rank would wait (for B = 2 F, in halves).
 A link cost of c takes c of the forward of one sequence on one rank's share for one sequence's states.
 
     python benchmarks/schedules.py [--every]      --every: all even p from 4 to 32, and all s from 2 to p / 2
@@ -18,6 +19,7 @@ from math import exp, log
 
 from meshlang.pipeline.costs import Costs
 from meshlang.pipeline.ir import Program
+from meshlang.pipeline.late_weights import late_weights
 from meshlang.pipeline.sequence_orders import seq1f1b, seq1f1b_interleaved
 from meshlang.pipeline.simulate import Timeline, simulate
 from meshlang.pipeline.zigzag import bsipipe, seqv
@@ -46,6 +48,8 @@ OTHERS: dict[str, tuple[Callable[[Case], Program], int, int]] = {
     "seq1f1b_interleaved, 2 stages": (lambda c: seq1f1b_interleaved(c.p, 2, c.m, c.s), 1, 1),
     "seqv, 2 stages": (lambda c: seqv(c.p, 2, c.m, c.s), 1, 1),
     "half depth x dp 2": (lambda c: seqv(c.p // 2, 4, c.m // 2, c.s), 2, 2),
+    "seqv, late": (lambda c: late_weights(seqv(c.p, 2, c.m, c.s)), 1, 1),
+    "bsipipe, late": (lambda c: late_weights(bsipipe(c.p, 2, c.m, c.s)), 1, 2),
 }
 
 

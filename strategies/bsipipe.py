@@ -10,8 +10,8 @@ from meshlang.pipeline.mapping import Mapping, best, moved, places
 from meshlang.pipeline.zigzag import bsipipe
 from meshlang.strategy import Context, Diagnostic, Program
 
-from .executed import EXECUTOR, a_multiple, mirrored, ranks_of, sliced
-from .numbered import PIPELINE_AXIS, NumberedSchedule, numbers_of
+from .executed import EXECUTOR, a_multiple, in_two, mirrored, ranks_of, sliced
+from .numbered import PIPELINE_AXIS, NumberedSchedule, keeps_weights, numbers_of
 
 
 @final
@@ -23,6 +23,7 @@ class BSIPipe(NumberedSchedule):
     which has the same timeline: `meshlang schedule --compare` shows both.
 
     Attributes:
+        weights: their gradients are computed with those of inputs, or later, where a rank would wait.
         mapping: which ranks share a node; the best for `ranks_per_node` of `[topology]` where the spec does not say.
         sync: when gradients of both replicas are summed: stage by stage as they are done, or all at the end.
     """
@@ -31,6 +32,9 @@ class BSIPipe(NumberedSchedule):
     usual_chunks: ClassVar[int] = 2
     slices_sequences: ClassVar[bool] = True
 
+    weights: Literal["together", "late"] = field(
+        default="together", metadata={"says": "when gradients of weights are computed"}
+    )
     mapping: Literal["folded", "contiguous", "bitpipe"] | None = field(
         default=None, metadata={"says": "how the schedule's positions lie on nodes"}
     )
@@ -44,12 +48,15 @@ class BSIPipe(NumberedSchedule):
         yield from a_multiple(self, context, 2, "sends half of them each way: an even number")
         yield from sliced(self, context)
         yield from _foldable(self, context)
+        if self.weights == "late":
+            yield from keeps_weights(context)
 
     def program(self, context: Context) -> Program | None:
         """By slot, each position on its rank."""
         ranks, node = ranks_of(context), per_node(context)
         mapping: Mapping = self.mapping or best(ranks, node)
-        return moved(bsipipe(*numbers_of(self, context), self.subsequences), places(mapping, ranks, node))
+        program = in_two(bsipipe(*numbers_of(self, context), self.subsequences), self.weights)
+        return moved(program, places(mapping, ranks, node))
 
 
 def per_node(context: Context) -> int:

@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from meshlang.strategy import Context, Diagnostic
+from meshlang.pipeline.late_weights import late_weights
+from meshlang.strategy import Context, Diagnostic, Program
 
 from .numbered import PIPELINE_AXIS, NumberedSchedule, numbers
 
 #: What runs a Program: any schedule of one or two replicas, of whole sequences or of subsequences.
 EXECUTOR = "meshlang.runtime.sequence_pipeline"
+
+
+def in_two(program: Program, weights: str) -> Program:
+    """The Program, with gradients of weights put off where the spec says "late"."""
+    return late_weights(program) if weights == "late" else program
 
 
 def ranks_of(context: Context) -> int:

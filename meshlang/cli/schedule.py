@@ -126,12 +126,13 @@ def _costs_of(plan: Plan, per_node: int | None, times: dict[str, Any]) -> Costs:
 
 
 def _beside(plan: Plan, costs: Costs, fit: float | None, state: float) -> str:
-    from ..pipeline.compare import compared, fitting
+    from ..pipeline.compare import LATE, compared, fitting
     from ..report.schedule import comparison_text, costs_text
 
     at = _numbers(plan)
     assert plan.pipeline is not None
-    own = plan.pipeline.schedule, at
+    late = LATE if dict(plan.pipeline.options).get("weights") == "late" else ""
+    own = plan.pipeline.schedule + late, at
     if fit is None:
         return f"{costs_text(costs)}\n" + comparison_text(compared(at, costs), own)
     seq = plan.sizes.seq or 0

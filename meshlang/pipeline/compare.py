@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from . import orders, v_orders
 from .costs import Costs
 from .ir import Program
+from .late_weights import late_weights
 from .notation import program_of
 from .sequence_orders import seq1f1b, seq1f1b_interleaved
 from .simulate import Timeline, simulate
@@ -21,6 +22,8 @@ from .zigzag import bsipipe, seqv
 
 #: What stands beside two replicas.
 HALF_DEPTH = "half depth x dp 2"
+#: Behind the name of a schedule whose gradients of weights are put off.
+LATE = ", late"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +66,7 @@ class Row:
         return max(self.timeline.peaks) if self.timeline is not None else float("inf")
 
 
-def candidates(at: Numbers) -> Iterator[Candidate]:
+def candidates(at: Numbers, costs: Costs) -> Iterator[Candidate]:
     """Every schedule at these numbers; whole sequences, and its own stages a rank, where it knows no others."""
     p, v, m, s = at.ranks, at.chunks, at.sequences, at.subsequences
     inner = max(2, v)
@@ -86,17 +89,19 @@ def candidates(at: Numbers) -> Iterator[Candidate]:
     yield _of("seq1f1b", at, 1, s, lambda: seq1f1b(p, m, s))
     yield _of("seq1f1b_interleaved", at, inner, s, lambda: seq1f1b_interleaved(p, inner, m, s))
     even = v + v % 2
-    yield _of("seqv", at, even, s, lambda: seqv(p, even, m, s))
-    yield _of("bsipipe", at, v, s, lambda: bsipipe(p, v, m, s), halves, replicas=2)
+    yield from _and_late(_of("seqv", at, even, s, lambda: seqv(p, even, m, s)), costs)
+    yield from _and_late(_of("bsipipe", at, v, s, lambda: bsipipe(p, v, m, s), halves, replicas=2), costs)
     half = Numbers(ranks=p // 2, chunks=2 * v, sequences=m // 2, subsequences=s)
-    yield Candidate(
-        name=HALF_DEPTH,
-        numbers=half,
-        parameters=2,
-        copies=2,
-        make=None if halves else lambda: seqv(p // 2, 2 * v, m // 2, s),
-        why_not=halves,
-    )
+    beside = _of(HALF_DEPTH, half, 2 * v, s, lambda: seqv(p // 2, 2 * v, m // 2, s), halves, replicas=2)
+    yield from _and_late(replace(beside, copies=2), replace(costs, shares=p))
+
+
+def _and_late(candidate: Candidate, costs: Costs) -> Iterator[Candidate]:
+    """The same, and with gradients of weights put off."""
+    yield candidate
+    make = candidate.make
+    late = None if make is None else lambda: late_weights(make(), costs)
+    yield replace(candidate, name=candidate.name + LATE, make=late)
 
 
 def _of(
@@ -108,7 +113,7 @@ def _of(
 
 def compared(at: Numbers, costs: Costs) -> list[Row]:
     """All candidates, in their order, simulated."""
-    return [row_of(each, costs, at.ranks) for each in candidates(at)]
+    return [row_of(each, costs, at.ranks) for each in candidates(at, costs)]
 
 
 def row_of(candidate: Candidate, costs: Costs, ranks: int) -> Row:
@@ -134,7 +139,7 @@ def fitting(
     rows: list[Row] = []
     for s in sorted(set(parts)):
         for v in range(1, max(2, min(4, stages // at.ranks) + 1)):
-            for each in candidates(replace(at, chunks=v, subsequences=s)):
+            for each in candidates(replace(at, chunks=v, subsequences=s), costs):
                 key = each.name, each.numbers
                 if key in seen or each.numbers.ranks * each.numbers.chunks > stages:
                     continue

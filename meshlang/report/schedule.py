@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..pipeline.compare import Numbers, Row, memory
+from ..pipeline.compare import LATE, Numbers, Row, memory
 from ..pipeline.costs import Costs
 from ..pipeline.ir import Op, Program
 from ..pipeline.notation import program_data
@@ -101,7 +101,8 @@ def comparison_text(rows: Sequence[Row], chosen: tuple[str, Numbers], *, state: 
     header = ["", "schedule", "ranks x stages", "microbatches", "makespan", "bubble %", "peak", "parameters"]
     header += ["memory"] if state else []
     lines = table(header, [_row(row, chosen, state) for row in rows], right=frozenset({4, 5, 6, 7, 8}))
-    return "\n".join(lines) + "\n"
+    note = "  late: gradients of weights are put off, and run where a rank would wait"
+    return "\n".join([*lines, *([note] if any(row.candidate.name.endswith(LATE) for row in rows) else [])]) + "\n"
 
 
 def _row(row: Row, chosen: tuple[str, Numbers], state: float) -> list[str]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from meshlang.compiler import Request, check, compile
 from meshlang.plan.ir import Plan, numel
-from meshlang.plan.stages import held, stages_at
+from meshlang.plan.stages import held, splits_backward, stages_at
 from meshlang.report.lock import lock_text
 from meshlang.report.plan import plan_text
 from meshlang.source import Source
@@ -33,7 +32,6 @@ seq = 256
 
 BSIPIPE = HEAD + 'schedule = "bsipipe"\nmicrobatches = 4\nsubsequences = 2\nchunks = 2\n'
 SINGLE = HEAD + 'schedule = "seqv"\nmicrobatches = 4\nsubsequences = 2\nchunks = 2\n'
-LAUNCH = '\n[launch]\nrecipe = "meshlang_models.llama:tiny"\nranks = 4\n'
 
 
 def _request(text: str) -> Request:
@@ -55,35 +53,28 @@ def test_every_stage_lies_on_two_ranks(plan: Plan) -> None:
 
 
 def test_state_counts_both_copies(plan: Plan) -> None:
-    """A rank keeps the parts of both replicas' stages: here, of the whole model."""
+    """A rank keeps the parts of both replicas' stages, here of the whole model, and moments of the first replica's."""
     coordinate = plan.mesh.coordinate(0)
-    whole = sum(numel(t.local_shape(plan.mesh, coordinate)) for t in plan.tensors if t.kind == "parameter")
+    sizes = {t.fqn: numel(t.local_shape(plan.mesh, coordinate)) for t in plan.tensors if t.kind == "parameter"}
     assert plan.state_bytes is not None
-    assert plan.state_bytes.parameters == 4 * whole
-    assert plan.state_bytes.optimizer == 8 * whole
+    assert plan.state_bytes.parameters == 4 * sum(sizes.values())
+    first = [sum(size for fqn, size in sizes.items() if plan.stage_of[fqn].coordinate == place) for place in (0, 1)]
+    assert plan.state_bytes.optimizer == 8 * max(first)
 
 
-def test_moments_may_be_shared_by_the_pair(plan: Plan) -> None:
-    """With `optimizer = "pair"` each rank keeps half of the moments, and weights are gathered after the step."""
-    shared = compile(_request(BSIPIPE + 'optimizer = "pair"\n'))
-    assert shared.state_bytes is not None
+def test_gradients_meet_at_the_first_replica(plan: Plan) -> None:
+    """Each unit's gradients go to the first replica's rank once, in fp32, and its weights come back."""
+    there = [call for call in plan.collectives if call.where.endswith("gradients to the first replica")]
+    back = [call for call in plan.collectives if call.where.endswith("weights to the second replica")]
+    assert {(call.kind, call.axis, call.count) for call in (*there, *back)} == {("send", "pp", 1)}
     assert plan.state_bytes is not None
-    assert shared.state_bytes.optimizer * 2 == plan.state_bytes.optimizer
-    kinds = {call.kind for call in shared.collectives if call.axis == "pp" and "both replicas" in call.where}
-    assert kinds == {"reduce_scatter", "all_gather"}
-
-
-def test_both_replicas_gradients_are_summed(plan: Plan) -> None:
-    """One all-reduce over the pair for each unit, of as many bytes as its parameters have in fp32."""
-    sums = [call for call in plan.collectives if "both replicas" in call.where]
-    assert {(call.kind, call.axis, call.pass_, call.count) for call in sums} == {("all_reduce", "pp", "backward", 1)}
-    assert plan.state_bytes is not None
-    assert sum(call.bytes or 0 for call in sums) == plan.state_bytes.gradients
+    assert sum(call.bytes or 0 for call in there) == plan.state_bytes.gradients
+    assert sum(call.bytes or 0 for call in back) == plan.state_bytes.parameters
 
 
 def test_sends_are_of_one_slice(plan: Plan) -> None:
     """A message has a subsequence's hidden states; each replica sends half of them; none inside a rank."""
-    sends = [call for call in plan.collectives if call.kind == "send"]
+    sends = [call for call in plan.collectives if call.kind == "send" and "replica" not in call.where]
     tokens, hidden, bfloat16 = 8 // 4 * 256 // 2, 128, 2
     assert {call.bytes for call in sends} == {tokens * hidden * bfloat16}
     assert {call.count for call in sends} == {4 * 2 // 2}
@@ -159,8 +150,14 @@ def test_mapping_follows_the_topology() -> None:
     assert places["bitpipe"] == [(0, 1), (3, 2), (2, 3), (1, 0)]
 
 
-def test_shared_moments_are_planned_only() -> None:
-    """A launch of what only the plan knows is refused at its key."""
-    found = check(replace(_request(BSIPIPE + 'optimizer = "pair"\n' + LAUNCH)))
-    assert "not-launchable" in [each.code for each in found]
-    assert any("planned only" in each.message for each in found)
+def test_late_weights_are_in_the_plan() -> None:
+    """With `weights = "late"` backwards are in two, and weights that are freed early are a finding."""
+    late = compile(_request(BSIPIPE + 'weights = "late"\n'))
+    assert splits_backward(late)
+    assert not splits_backward(compile(_request(BSIPIPE)))
+    freed = (
+        BSIPIPE.replace("tp = 2", "tp = 1\ndp = 2")
+        + 'weights = "late"\n[store]\nover = ["dp"]\nafter_forward = "free"\n'
+    )
+    found = check(_request(freed + '[place]\nbatch = "dp"\n'))
+    assert [each.code for each in found] == ["schedule-store"]
