@@ -67,6 +67,7 @@ DIFFERENT: dict[str, Any] = {
     "output": (("batch",),),
     "whole": ("embed",),
     "whole_inputs": (("x", "embed"),),
+    "added": ("bias",),
     "kind": "buffer",
     "dims": (("embed",),),
     "tied": ("other.weight",),
