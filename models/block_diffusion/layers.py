@@ -26,6 +26,7 @@ class TwoStreamAttention(GQAttention):
         x_BLD: torch.Tensor,
         attention_masks: AttentionMasksType | None,
         positions: torch.Tensor | None = None,
+        *,
         kept: int | None = None,
     ) -> torch.Tensor:
         """As GQAttention's; of the first `kept` rows only where that is given."""
@@ -65,6 +66,7 @@ class TwoStreamBlock(LlamaBlock):
         x: torch.Tensor,
         attention_masks: AttentionMasksType | None,
         positions: torch.Tensor | None = None,
+        *,
         kept: int | None = None,
     ) -> torch.Tensor:
         """The layer's output, (B, R, D) as its input, or of its first `kept` rows."""
