@@ -16,7 +16,14 @@ def free_port() -> int:
 
 
 def rank_train(data: dict[str, Any], port: int, folder: str, stop: int, total: int) -> dict[int, tuple[float, int]]:
-    """step -> (loss, tokens seen) of this rank's run under a plan, from the folder's last checkpoint on.
+    """step -> (loss, tokens seen) of this rank's run under a plan, from the folder's last checkpoint on; see below."""
+    return {step: (loss, tokens) for step, (loss, tokens, _) in rank_run(data, port, folder, stop, total).items()}
+
+
+def rank_run(
+    data: dict[str, Any], port: int, folder: str, stop: int, total: int
+) -> dict[int, tuple[float, int, float]]:
+    """step -> (loss, tokens seen, norm of the gradients) of this rank's run under a plan.
 
     Args:
         data: the plan's JSON document.
@@ -31,10 +38,10 @@ def rank_train(data: dict[str, Any], port: int, folder: str, stop: int, total: i
     os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "RANK": str(rank), "LOCAL_RANK": str(rank)}
     os.environ |= {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
     trainer = config(data, Path(folder), stop, total).build()
-    losses: dict[int, tuple[float, int]] = {}
+    losses: dict[int, tuple[float, int, float]] = {}
 
-    def log(step: int, loss: float, *_: Any, extra_metrics: dict[str, Any], **__: Any) -> None:
-        losses[step] = (loss, int(extra_metrics["n_tokens_seen"]))
+    def log(step: int, loss: float, _: float, norm: float, *, extra_metrics: dict[str, Any]) -> None:
+        losses[step] = (loss, int(extra_metrics["n_tokens_seen"]), norm)
 
     trainer.metrics_processor.log = log
     trainer.train()
