@@ -1,0 +1,78 @@
+"""A plan's Program in torchtitan's words: what it is told, which shapes are sent, what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from torchtitan.components.loss import ChunkedLossWrapper
+from torchtitan.trainer import Trainer
+
+from meshlang.compiler import Request, compile
+from meshlang.lowering.errors import LoweringError
+from meshlang.plan.ir import Plan
+from meshlang.runtime.device import prepare as prepare_device
+from meshlang.runtime.sequence_pipeline import Between, Pipelining
+from meshlang.runtime.titan import apply
+from meshlang.source import Source
+
+CARD = Path(__file__).parents[2] / "models" / "llama" / "card.toml"
+
+
+def plan_of(*presets: str, mesh: str = "pp = 2", schedule: str = "bsipipe") -> Plan:
+    """The small Llama, each sequence in two subsequences."""
+    include = ", ".join(f'"preset:{preset}"' for preset in presets)
+    text = f"""\
+meshlang = 1
+model = "{CARD}#tiny"
+include = [{include}]
+mesh = {{ {mesh} }}
+sizes = {{ batch = 8, seq = 256 }}
+precision = {{ compute = "float32" }}
+[pipeline]
+schedule = "{schedule}"
+microbatches = 4
+subsequences = 2
+"""
+    return compile(Request(source=Source(name="spec.toml", text=text)))
+
+
+@pytest.fixture
+def recipe() -> Trainer.Config:
+    """The small Llama's recipe."""
+    prepare_device("cpu")
+    from meshlang_models.llama.config_registry import tiny
+
+    return tiny()
+
+
+def test_programs_run_on_our_own_executor(recipe: Trainer.Config) -> None:
+    """torchtitan is given a pipelining function of ours, and a microbatch is a sequence of the Program."""
+    plan = plan_of("whole_weights")
+    config = apply(recipe, plan)
+    assert config.model_spec is not None
+    assert config.model_spec.pipelining_fn == Pipelining(plan=plan)
+    assert config.parallelism.pipeline_parallel_microbatch_size == 2
+
+
+def test_what_is_sent_has_its_part_of_the_tokens() -> None:
+    """A stage gets one subsequence of a microbatch; an axis that cuts the sequence between modules cuts that."""
+    whole = plan_of("whole_weights")
+    assert Between(plan=whole, stage=1, batch=2)("F", 128) == (2, 128, 128)
+    cut = plan_of("tensor_parallel", "sequence_parallel", mesh="pp = 2, tp = 2")
+    assert Between(plan=cut, stage=1, batch=2)("F", 128) == (2, 64, 128)
+    assert Between(plan=cut, stage=0, batch=2)("B", 100) == (2, 50, 128)
+
+
+def test_a_chunked_loss_is_refused(recipe: Trainer.Config) -> None:
+    """A loss that runs the head itself has no place behind single subsequences."""
+    with pytest.raises(LoweringError, match="computes the loss of each subsequence at once"):
+        apply(replace(recipe, loss=ChunkedLossWrapper.Config()), plan_of("whole_weights"))
+
+
+def test_compiling_attention_that_keeps_keys_is_refused(recipe: Trainer.Config) -> None:
+    """A store of keys cannot be in a compiled graph; whole sequences have none."""
+    config = replace(recipe, compile=replace(recipe.compile, enable=True, components=["model"]))
+    with pytest.raises(LoweringError, match="which cannot be compiled"):
+        apply(config, plan_of("whole_weights", schedule="seq1f1b"))
