@@ -5,7 +5,8 @@ found by an entry point of the group `meshlang.strategies` or `meshlang.schedule
 torch: its torch part is a module that `ops` names.
 
 What the plan's edges say is done for a strategy: it is enough to change their layouts in `apply`.
-Where a module itself must compute otherwise, `apply` adds what that sends to `plan.collectives`,
+Where a module itself must compute otherwise, `apply` adds what that sends to `plan.collectives`, puts
+what its forward leaves for its backward in `plan.saved` in place of what the card says of it,
 and the module of `ops` has one or both of
 
     install(plan, use, model, mesh) -> None
@@ -38,7 +39,7 @@ from .pipeline.ir import Program
 from .pipeline.notation import program_of
 from .placement import Layout, Partial, Placement, Replicate, Shard
 from .plan.blocks import Blocks
-from .plan.ir import Collective, Edge, PipelineUse, Plan, StrategyUse, Tensor, Unit
+from .plan.ir import Collective, Edge, PipelineUse, Plan, Saved, StrategyUse, Tensor, Unit
 from .source import Source, Span
 
 __all__ = [
@@ -57,6 +58,7 @@ __all__ = [
     "Plan",
     "Program",
     "Replicate",
+    "Saved",
     "Schedule",
     "Shard",
     "Source",

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, final
 
-from meshlang.strategy import Collective, Context, Diagnostic, Edge, Plan, Strategy
+from meshlang.strategy import Collective, Context, Diagnostic, Edge, Plan, Saved, Strategy
 
 from .context import AXIS, BALANCE, Balance, Looks, balanced, carries_sequence, looking, name, sequence_dim
 
@@ -42,8 +42,11 @@ class RingAttention(Strategy):
 
     def apply(self, plan: Plan) -> Plan:
         """The messages; every value stays where it is."""
-        sent = (call for each in looking(plan, self.axis) for call in _messages(plan, each, self.axis))
-        return replace(plan, collectives=(*plan.collectives, *sent))
+        ring = looking(plan, self.axis)
+        sent = (call for each in ring for call in _messages(plan, each, self.axis))
+        others = (saved for saved in plan.saved if saved.module not in {each.module for each in ring})
+        saved = (value for each in ring for value in _saved(each))
+        return replace(plan, collectives=(*plan.collectives, *sent), saved=(*others, *saved))
 
 
 def _streams(strategy: RingAttention, context: Context) -> Iterator[Diagnostic]:
@@ -57,6 +60,15 @@ def _streams(strategy: RingAttention, context: Context) -> Iterator[Diagnostic]:
         notes = ("each is (batch, seq, heads, numbers of a head)", f"it has {ports}")
         yield context.finding("strategy-axis", message, key="axis", notes=notes)
         return
+
+
+def _saved(each: Looks) -> Iterator[Saved]:
+    """Queries, keys, values, the output as it is merged and as it goes on, and the log of each query's sum."""
+    yield from (Saved(module=each.module, port=edge.port) for edge in (*each.others, *each.whole))
+    assert each.output is not None
+    yield Saved(module=each.module, port="output", count=2)
+    out = each.output
+    yield Saved(module=each.module, names=out.names[:-1], shape=out.shape[:-1], cuts=out.src.dims[:-1], dtype="float32")
 
 
 def _messages(plan: Plan, each: Looks, axis: str) -> Iterator[Collective]:

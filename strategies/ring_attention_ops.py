@@ -114,11 +114,12 @@ class RingAttend:
         mask, scale = given.pop("attention_masks", None), given.pop("scale", None)
         refuse(given, mask)
         seq = q.size(2) * self.ring.size
-        mine = self.tokens(self.ring.rank, seq, q.device)
+        batch, device = q.size(0), q.device  # a mask that held q would keep it, where the layer is to run again
+        mine = self.tokens(self.ring.rank, seq, device)
         scale = 1 / math.sqrt(q.size(-1)) if scale is None else scale
 
         def mask_of(owner: int, rows: slice, columns: slice) -> torch.Tensor:
-            return part_of_mask(mask.mask_mod, q.size(0), mine[rows], self.tokens(owner, seq, q.device)[columns])
+            return part_of_mask(mask.mask_mod, batch, mine[rows], self.tokens(owner, seq, device)[columns])
 
         out: torch.Tensor = _Ring.apply(q, k, v, self.ring, mask_of, scale)  # type: ignore[assignment]
         return out.transpose(1, 2)

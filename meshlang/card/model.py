@@ -85,6 +85,20 @@ class SplitWord:
     counted: bool
 
 
+@dataclass(frozen=True, kw_only=True)
+class SavedEntry:
+    """A value that a module's forward leaves for its backward, `count` times: as large as a port, or by its dims.
+
+    dtype: None is the one that is computed in.
+    """
+
+    module: str
+    port: str | None
+    dims: tuple[Factors, ...]
+    dtype: str | None
+    count: int
+
+
 Port = tuple[str, str]
 
 
@@ -99,6 +113,7 @@ class Model:
         whole: names that are whole unless a spec says otherwise.
         units: modules whose parameters travel together when they are stored in parts.
         split: words of a pipeline's split, in the order that a value passes through their modules.
+        saved: what forwards leave for their backwards; None where the card does not say.
     """
 
     name: str
@@ -112,6 +127,7 @@ class Model:
     loss: Loss | None
     span: Span
     split: tuple[SplitWord, ...] = ()
+    saved: tuple[SavedEntry, ...] | None = None
 
     @cached_property
     def names(self) -> frozenset[str]:

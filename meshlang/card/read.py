@@ -13,6 +13,7 @@ from .dims import named_twice, parse_dims
 from .fields import Fields
 from .model import RUN_SIZES, Factors, Loss, Model
 from .ports import read_boundaries, read_flow
+from .saved import read_saved
 from .splits import read_split
 from .tensors import placed_in, read_tensors, tie
 from .units import read_units
@@ -35,6 +36,7 @@ _TOP = (
     "same",
     "tied",
     "split",
+    "saved",
     "loss",
 )
 
@@ -141,6 +143,7 @@ def _model(root: Node, name: str, fields: Fields, *, tied: bool) -> Model:
         whole=frozenset(),
         units=read_units(tables, tensors, fields),
         loss=_loss(tables, fields),
+        saved=read_saved(tables, boundaries, fields),
         span=tables["model"].span if "model" in tables else root.span,
     )
     _check_sizes(model, fields)

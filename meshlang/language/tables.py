@@ -102,7 +102,7 @@ PIPELINE = Table(
 
 EXPECT = Table(
     keys={
-        "memory_per_rank": Key(shape=Bytes(), says="the most state bytes that a rank holds"),
+        "memory_per_rank": Key(shape=Bytes(), says="the most bytes that a rank holds at once"),
         "state_sharded": Key(
             shape=Real(low=0, high=1, above=True), says="the least share of state that is cut over some axis"
         ),

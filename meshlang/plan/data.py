@@ -12,6 +12,7 @@ from ..pipeline.notation import program_data, read_program
 from ..placement import Layout
 from .blocks import from_data as read_blocks
 from .blocks import to_data as block_data
+from .cost import memory
 from .ir import (
     Collective,
     Dim,
@@ -23,6 +24,7 @@ from .ir import (
     Plan,
     Precision,
     RunSizes,
+    Saved,
     Stage,
     StateBytes,
     StrategyUse,
@@ -61,6 +63,9 @@ def to_data(plan: Plan, *, rank: int = 0) -> dict[str, Any]:
         "stages": [_stage(stage) for stage in plan.stages],
         "recompute": list(plan.recompute),
         **({} if plan.block is None else {"block": block_data(plan.block)}),
+        "saved": [_saved(each) for each in plan.saved],
+        "memory": memory_data(plan),
+        "communication": communication(plan, rank),
     }
 
 
@@ -129,6 +134,39 @@ def _collective(call: Collective) -> dict[str, Any]:
     return {"pass" if key == "pass_" else key: value for key, value in data.items()}
 
 
+def _saved(saved: Saved) -> dict[str, Any]:
+    """Without what is not said: there is an entry for each value of each layer."""
+    plain = Saved(module=saved.module)
+    return {"module": saved.module} | {key: v for key, v in asdict(saved).items() if v != getattr(plain, key)}
+
+
+def _read_saved(item: dict[str, Any]) -> Saved:
+    lists = {key: tuple(map(tuple, item[key])) for key in ("names", "cuts") if key in item}
+    shape = {"shape": tuple(item["shape"])} if "shape" in item else {}
+    return Saved(**{**item, **lists, **shape})
+
+
+def memory_data(plan: Plan) -> dict[str, Any]:
+    """Bytes of the fullest rank; derived from the rest of the document, and not read again."""
+    found = memory(plan)
+    return {**asdict(found), "total": found.total}
+
+
+def communication(plan: Plan, rank: int) -> dict[str, Any]:
+    """Axis -> messages and bytes of a step of the rank's, None where a size is not known; derived, not read again."""
+    here = plan.mesh.coordinate(rank)
+    axes = plan.axes_of("pipeline")
+    held = {stage.index for stage in plan.stages if all(here[axis] in stage.coordinates for axis in axes)}
+    found: dict[str, Any] = {}
+    for call in plan.collectives:
+        if call.stage is None or call.stage in held:
+            entry = found.setdefault(call.axis, {"messages": 0, "bytes": 0})
+            entry["messages"] += call.count
+            known = entry["bytes"] is not None and call.bytes is not None
+            entry["bytes"] = entry["bytes"] + call.count * (call.bytes or 0) if known else None
+    return found
+
+
 def _state(state: StateBytes) -> dict[str, int]:
     return {**asdict(state), "total": state.total}
 
@@ -170,6 +208,7 @@ def from_data(data: dict[str, Any]) -> Plan:
         stages=tuple(Stage(**{**item, "modules": tuple(item["modules"])}) for item in data["stages"]),
         recompute=tuple(data["recompute"]),
         block=read_blocks(data["block"]) if "block" in data else None,
+        saved=tuple(_read_saved(item) for item in data["saved"]),
     )
 
 

@@ -21,7 +21,7 @@ from typing import Literal
 from ..card.model import Boundary, Factors, Port, TensorEntry, parent
 from ..mesh import Mesh
 from ..placement import Layout
-from .ir import Dim, Edge, Loss, PipelineUse, Plan, Role, StrategyUse, Tensor, Unit
+from .ir import Dim, Edge, Loss, PipelineUse, Plan, Role, Saved, StrategyUse, Tensor, Unit
 from .resolve import Resolved, known_sizes
 
 
@@ -46,6 +46,7 @@ def start(resolved: Resolved) -> Plan:
         loss=_loss(resolved, values),
         pipeline=_pipeline(resolved),
         recompute=recomputed(resolved),
+        saved=tuple(_saved(resolved, values)),
     )
 
 
@@ -275,6 +276,31 @@ def recomputed(resolved: Resolved) -> tuple[str, ...]:
         return ()
     named = {m for m in resolved.model.by_module if m and any(pattern.covers(m) for pattern in table.modules)}
     return tuple(m for m in resolved.model.by_module if m in named and not _inside_of(m, named))
+
+
+def _saved(resolved: Resolved, values: _Values) -> Iterator[Saved]:
+    """As the card says; without it, whatever crosses the boundary of a module without modules inside."""
+    if resolved.model.saved is None:
+        for boundary in resolved.model.boundaries:
+            if resolved.stand_ins[boundary.module] in values.leaves:
+                yield from (Saved(module=boundary.module, port=port, rough=True) for port, _ in boundary.ports())
+        return
+    sizes = known_sizes(resolved)
+    for entry in resolved.model.saved:
+        yield Saved(
+            module=entry.module,
+            count=entry.count,
+            port=entry.port,
+            names=entry.dims,
+            shape=tuple(_product(sizes, factors) for factors in entry.dims),
+            cuts=_once(values.cuts(resolved.stand_ins[entry.module], entry.dims)),
+            dtype=entry.dtype,
+        )
+
+
+def _once(cuts: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
+    """An axis cuts the first of two dims of one name: queries, not keys."""
+    return tuple(tuple(a for a in axes if all(a not in other for other in cuts[:i])) for i, axes in enumerate(cuts))
 
 
 def _inside_of(module: str, named: Container[str]) -> bool:

@@ -134,6 +134,26 @@ class Edge:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Saved:
+    """Values that a module's forward leaves for its backward, `count` of one size.
+
+    port: as large as what crosses this port, on the module's side. Without one, a value of these
+    `names`, of global `shape`, with the axes that cut each dim.
+    dtype: None is the one that is computed in.
+    rough: the card does not say what the module leaves; its ports stand for it.
+    """
+
+    module: str
+    count: int = 1
+    port: str | None = None
+    names: tuple[tuple[str, ...], ...] = ()
+    shape: tuple[int | None, ...] = ()
+    cuts: tuple[tuple[str, ...], ...] = ()
+    dtype: str | None = None
+    rough: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class Collective:
     """Calls of one kind that a rank makes in one training step.
 
@@ -297,6 +317,7 @@ class Plan:
     stages: tuple[Stage, ...] = ()
     recompute: tuple[str, ...] = ()
     block: Blocks | None = None
+    saved: tuple[Saved, ...] = ()
 
     @property
     def ranks(self) -> int:

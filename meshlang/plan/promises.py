@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..diagnostics import Bag, Diagnostic, Label
 from ..fold import told
 from ..language.spec import Check, Written
+from .cost import memory
 from .ir import Plan, Tensor, numel
 from .resolve import Resolved
 
@@ -56,20 +57,24 @@ def _broken(check: Check, word: Written[str], axis: str, wrong: list[Tensor], kn
 
 
 def _memory(plan: Plan, resolved: Resolved, bag: Bag) -> None:
+    """State, gathered weights, gradients not yet summed, and activations where the sizes are known."""
     promise = resolved.spec.expect.memory_per_rank
-    assert plan.state_bytes is not None
-    state = plan.state_bytes
-    if promise is None or state.total <= promise.value:
+    if promise is None:
         return
-    more = state.total - promise.value
+    found = memory(plan)
+    if found.total <= promise.value:
+        return
+    parts = f"state {found.state}, gathered weights {found.gathered}, gradients not yet summed {found.unsummed} bytes"
+    kind = "a rough estimate" if found.rough else "an estimate"
+    values = f"activations {found.activations} bytes, {kind}"
     bag.add(
         Diagnostic(
             code="expect-failed",
-            message=f"the fullest rank keeps {state.total} bytes of state, {more} more than promised",
+            message=f"the fullest rank holds {found.total} bytes, {found.total - promise.value} more than promised",
             label=Label(span=promise.span, text=f"{promise.value} bytes"),
             notes=(
-                f"parameters {state.parameters}, gradients {state.gradients}, optimizer {state.optimizer} bytes",
-                "at rest; activations are not counted",
+                parts,
+                values if found.activations is not None else "without `batch` and `seq`, activations are not counted",
             ),
         )
     )

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 
 from ..fold import fold
+from ..plan.cost import memory
 from ..plan.ir import Plan, Stage
 from ..plan.promises import said
 from .plan import grouped
@@ -28,6 +29,9 @@ def lock_text(plan: Plan) -> str:
     state = plan.state_bytes
     lines += ["", "[state_bytes]", f"parameters = {state.parameters}", f"gradients = {state.gradients}"]
     lines += [f"optimizer = {state.optimizer}", f"total = {state.total}"]
+    held = memory(plan)
+    lines += ["", "[memory]", f"gathered = {held.gathered}", f"unsummed = {held.unsummed}"]
+    lines += [] if held.activations is None else [f"activations = {held.activations}"]
     return "\n".join(lines) + "\n"
 
 

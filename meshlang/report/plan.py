@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 
 from ..fold import fold, ranges, template
 from ..plan.collectives import moves
+from ..plan.cost import memory
 from ..plan.ir import Collective, Edge, Plan, Precision, Tensor
 from ..plan.promises import said
 from ..plan.stages import stages_at
@@ -24,6 +25,7 @@ def plan_text(plan: Plan, *, rank: int = 0) -> str:
         _edges(plan),
         _collectives(plan, rank),
         _state(plan),
+        _memory(plan),
         _foot(plan),
     )
     return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
@@ -238,6 +240,20 @@ def _unknown(plan: Plan) -> list[str]:
     return [name for name in ("batch", "seq") if name in has and getattr(plan.sizes, name) is None]
 
 
+def _memory(plan: Plan) -> list[str]:
+    """What a rank holds at once; of the fullest rank."""
+    found = memory(plan)
+    kind = "rough estimate: the card does not say what modules save" if found.rough else "estimate"
+    rows = [
+        ["state", bytes_text(found.state)],
+        ["weights gathered", bytes_text(found.gathered)],
+        ["gradients not yet summed", bytes_text(found.unsummed)],
+        [f"activations ({kind})", bytes_text(found.activations)],
+        ["total", bytes_text(found.total if found.activations is not None else None)],
+    ]
+    return ["memory at once, fullest rank", *table(["", ""], rows, right=frozenset({1}))[1:]]
+
+
 def _foot(plan: Plan) -> list[str]:
     lines = []
     if unknown := _unknown(plan):
@@ -248,4 +264,5 @@ def _foot(plan: Plan) -> list[str]:
     lines.append("I: whole, and so is its gradient; R on a value: whole, its gradient a sum.")
     lines.append("bytes: the whole tensor on the larger side. Scalars that a trainer reduces for its log,")
     lines.append("its token count and its gradient norm are not listed.")
+    lines.append("Activations: what forwards leave for their backwards, at most at one time; not gradients of values.")
     return lines

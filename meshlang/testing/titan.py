@@ -134,6 +134,7 @@ def forward_backward(
     with _context(get_spmd_context, parallel_dims, typecheck):
         logits = model(inputs, **extra)
         loss, _ = loss_function(logits, labels, torch.tensor(float(tokens), dtype=torch.float64))
+        del logits  # as the Trainer does
         with spmd.no_typecheck():
             loss.backward()
     return loss

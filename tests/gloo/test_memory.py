@@ -1,0 +1,73 @@
+"""The estimate of activations is held against the peak of live values, on each rank."""
+
+from pathlib import Path
+
+import context_cases
+import meshes
+import pipeline_cases
+import pytest
+from pipeline_cases import SCHEDULES, Pipe
+
+from meshlang.compiler import Request, compile
+from meshlang.plan.cost import memory_at
+from meshlang.plan.ir import Plan
+from meshlang.source import Source
+from meshlang.testing.ranks import RankPool
+
+RECIPES = {
+    "llama/tiny": "meshlang_models.llama.config_registry:tiny",
+    "llama3/debugmodel": "meshlang_models.llama3.config_registry:debugmodel",
+}
+MODEL = "llama/tiny"
+RECOMPUTE = '\n[recompute]\nmodules = ["layers.*"]\n'
+
+#: How far an estimate may be from what is measured.
+BOUND = 0.15
+
+#: Schedules that compute gradients of weights late recompute nothing.
+HALVED = ("interleaved_zero_bubble", "zbv", "dualpipev")
+
+SPECS = {
+    **{
+        name: meshes.spec(meshes.CASES[name], MODEL, "float32")
+        for name in ("one rank", "ddp 2", "fsdp 2", "tp 2", "tp 2, sequence", "fsdp 2, tp 2, sequence")
+    },
+    "cp 2, ring": context_cases.spec(context_cases.Case(strategy="ring_attention", mesh={"cp": 2}), MODEL, "float32"),
+    "cp 2, gathered": context_cases.spec(
+        context_cases.Case(strategy="all_gather_attention", mesh={"cp": 2}), MODEL, "float32"
+    ),
+    "cp 2, ulysses": context_cases.spec(
+        context_cases.Case(strategy="ulysses", mesh={"cp": 2}, balance=None), MODEL, "float32"
+    ),
+    **{name: pipeline_cases.spec(Pipe(schedule=name), MODEL, "float32") for name in SCHEDULES},
+    "gpipe 4": pipeline_cases.spec(Pipe(schedule="gpipe", pp=4), MODEL, "float32"),
+    "1f1b 4": pipeline_cases.spec(Pipe(schedule="1f1b", pp=4), MODEL, "float32"),
+    "1f1b, fsdp, tp": pipeline_cases.spec(
+        Pipe(schedule="1f1b", microbatches=2, dp=2, tp=2, store=True, sequence=True), MODEL, "float32"
+    ),
+    "llama3": meshes.spec(meshes.CASES["one rank"], "llama3/debugmodel", "float32"),
+}
+
+CASES = {name: (name, "") for name in SPECS} | {
+    f"{name}, recomputed": (name, RECOMPUTE) for name in SPECS if name not in HALVED
+}
+
+
+def plan_of(name: str, more: str) -> Plan:
+    """The plan of a case."""
+    source = Source(name=str(Path(__file__).parent / "spec.toml"), text=SPECS[name] + more)
+    return compile(Request(source=source, cards=meshes.CARDS, launch=True))
+
+
+@pytest.mark.parametrize(("name", "more"), CASES.values(), ids=CASES)
+def test_activations_are_as_estimated(name: str, more: str, ranks: RankPool) -> None:
+    """On every rank the peak of what forwards make is within 15 % of the plan's estimate."""
+    plan = plan_of(name, more)
+    found = ranks.run("memory_ranks:rank_peak", RECIPES[plan.model], plan, ranks=plan.ranks)
+    for rank, peak in enumerate(found):
+        here = plan.mesh.coordinate(rank)
+        place = next((here[axis] for axis in plan.axes_of("pipeline")), 0)
+        wanted = memory_at(plan, place).activations
+        assert wanted is not None
+        print(f"\n{name}{', recomputed' if more else ''} | rank {rank} | {wanted} | {peak} | {wanted / peak:.3f}")
+        assert abs(wanted / peak - 1) <= BOUND
