@@ -76,6 +76,12 @@ _KEYS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "word of a pipeline's split -> the modules it stands for, in the order that a value passes through them",
         _each({**_WORD, "description": "pattern of modules"}),
     ),
+    "saved": (
+        "pattern of modules -> the values that their forwards leave for their backwards",
+        _each(
+            _each({"type": "integer", "minimum": 1, "description": "how many: of a port, or of dims, `: type` behind"})
+        ),
+    ),
     "loss": (
         "what the loss is computed from",
         _object(

@@ -279,7 +279,7 @@ class _Stage:
         outputs = (e for e in self.plan.edges if e.port == "output" and f"{e.module}.".startswith(f"{module}."))
         moved = (e for e in outputs if e.src.dims != e.dst.dims)
         sides = [2 * sum(_edge_bytes(self.plan, e, side.dims) for side in (e.src, e.dst)) for e in moved]
-        return max(2 * self.gives(module), *sides)
+        return max([2 * self.gives(module), *sides])
 
     @property
     def output(self) -> int:
