@@ -1,5 +1,6 @@
 """The block-diffusion decoder: its two streams, its Llama, and that what is generated is what was trained."""
 
+import inspect
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -71,6 +72,21 @@ def test_parameters_are_a_llama_s() -> None:
     theirs = {name: tuple(p.shape) for name, p in llama.named_parameters()}
     assert {name: tuple(p.shape) for name, p in ours.named_parameters()} == theirs
     ours.load_state_dict(llama.state_dict())
+
+
+def test_forwards_take_a_llama_s_arguments_by_place() -> None:
+    """What a module takes beyond its counterpart in the Llama is a keyword: torchtitan looks up all others by name."""
+    with torch.device("meta"):
+        llama, ours = llama_config(SIZES).build(), block_diffusion_config(SIZES).build()
+    theirs = dict(llama.named_modules())
+    for name, module in ours.named_modules():
+        assert by_place(module) == by_place(theirs[name]), name
+
+
+def by_place(module: nn.Module) -> list[str]:
+    """Arguments of a forward that may be given without their names."""
+    parameters = inspect.signature(type(module).forward).parameters.values()
+    return [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
 
 
 def test_blocks_of_one_token_are_autoregressive() -> None:
