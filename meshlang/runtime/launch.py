@@ -9,7 +9,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..compiler import Request, load, plan_of, resolved_of
 from ..diagnostics import Bag, Diagnostic, Label, SpecError
@@ -101,7 +101,8 @@ def _config(recipe: str, flags: Sequence[str]) -> Trainer.Config | int:
     module, _, function = recipe.partition(":")
     name, sys.argv[0] = sys.argv[0], "meshlang launch SPEC --"  # in torchtitan's help
     try:
-        return ConfigManager().parse_args(["--module", module, "--config", function, *flags])
+        read: Any = ConfigManager().parse_args(["--module", module, "--config", function, *flags])
+        return read
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else 2
     finally:
