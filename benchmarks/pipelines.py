@@ -50,10 +50,19 @@ FORWARD = 0.24
 
 def executor_of(program: Program, parts: dict[tuple[int, int], Any], *, window: int, limit: float) -> Executor:
     """The executor of this rank, all ranks of the world being one pipeline."""
+    return executor_over(edge_groups(edges(program), [tuple(range(program.ranks))]), program, parts, window, limit)
+
+
+def executor_over(
+    groups: dict[tuple[int, int], dist.ProcessGroup],
+    program: Program,
+    parts: dict[tuple[int, int], Any],
+    window: int,
+    limit: float,
+) -> Executor:
+    """The same, over groups that are there."""
     rank, ranks = dist.get_rank(), tuple(range(program.ranks))
-    transport = Groups(
-        groups=edge_groups(edges(program), [ranks]), ranks=ranks, rank=rank, limit=timedelta(seconds=limit)
-    )
+    transport = Groups(groups=groups, ranks=ranks, rank=rank, limit=timedelta(seconds=limit))
     watch = Watch(rank=rank, ranks=program.ranks, order=program.order[rank])
     return Executor(program=program, rank=rank, parts=parts, transport=transport, watch=watch, window=window)
 
@@ -110,9 +119,9 @@ def schedules(ranks: int) -> dict[str, Program]:
     }
 
 
-def durations(program: Program) -> tuple[float, list[dict[Op, float]]]:
+def durations(program: Program, seconds: float) -> tuple[float, list[dict[Op, float]]]:
     """(makespan, for each rank how long its operations take), as simulated without links."""
-    timeline = simulate(program, Costs(forward=FORWARD, backward=2 * FORWARD))
+    timeline = simulate(program, Costs(forward=seconds, backward=2 * seconds))
     rows = [
         {op: end - start for op, start, end in zip(row, starts, ends, strict=True)}
         for row, starts, ends in zip(program.order, timeline.starts, timeline.ends, strict=True)
@@ -120,10 +129,10 @@ def durations(program: Program) -> tuple[float, list[dict[Op, float]]]:
     return timeline.computed, rows
 
 
-def rank_emulated(data: dict[str, Any]) -> tuple[float, float]:
+def rank_emulated(data: dict[str, Any], forward: float) -> tuple[float, float]:
     """When this rank began and ended a step."""
     program = read_program(data)
-    seconds = durations(program)[1][dist.get_rank()]
+    seconds = durations(program, forward)[1][dist.get_rank()]
     parts = {key: Sleeping(seconds) for key in program.held(dist.get_rank())}
     executor = executor_of(program, parts, window=2, limit=60)
     dist.barrier()
@@ -132,16 +141,21 @@ def rank_emulated(data: dict[str, Any]) -> tuple[float, float]:
     return began, time.time()
 
 
-def emulated(ranks: int) -> None:
+def emulated(ranks: int, seconds: float, only: list[str] | None) -> None:
     """Print the table of simulated and measured makespans."""
     found: dict[str, tuple[float, float]] = {}
     with RankPool(ranks, timeout=120) as pool:
         for name, program in schedules(ranks).items():
-            spans = pool.run(f"{HERE.stem}:rank_emulated", program_data(program))
+            if only and name not in only:
+                continue
+            spans = pool.run(f"{HERE.stem}:rank_emulated", program_data(program), seconds)
             measured = max(end for _, end in spans) - max(began for began, _ in spans)
-            found[name] = durations(program)[0], measured
-            simulated, measured = found[name]
-            print(f"{name:20} simulated {simulated:7.3f} s  measured {measured:7.3f} s  {measured / simulated:6.3f}")
+            found[name] = durations(program, seconds)[0], measured
+            simulated = found[name][0]
+            ratio = measured / simulated
+            print(f"{name:20} simulated {simulated:7.3f} s  measured {measured:7.3f} s  {ratio:6.3f}", flush=True)
+    if not {"seq1f1b", "bsipipe"} <= found.keys():
+        return
     gains = [found["seq1f1b"][i] / found["bsipipe"][i] for i in (0, 1)]
     print(f"{ranks} ranks, bsipipe over seq1f1b: simulated {gains[0]:.3f}, measured {gains[1]:.3f}")
 
@@ -236,14 +250,7 @@ def _torchs(order: Order) -> Any:
 
     program = program_of(order)
     stages = [
-        PipelineStage(
-            Block(WIDTH),
-            stage,
-            program.stages,
-            torch.device("cpu"),
-            input_args=(torch.empty(ROWS, WIDTH),),
-            output_args=(torch.empty(ROWS, WIDTH),),
-        )
+        PipelineStage(Block(WIDTH), stage, program.stages, torch.device("cpu"))
         for _, stage in program.held(dist.get_rank())
     ]
     schedule = _PipelineScheduleRuntime(
@@ -298,25 +305,19 @@ class Late(Sleeping):
 
 
 def rank_random(programs: list[dict[str, Any]]) -> int:
-    """How many of the Programs came to their end with all gradients of this rank's stages."""
+    """How many of the Programs came to their end on this rank, each forward and backward of its stages done once."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    groups = edge_groups([(a, b) for a in range(world) for b in range(world) if a != b], [tuple(range(world))])
     ended = 0
     for seed, data in enumerate(programs):
         program = read_program(data)
-        if dist.get_rank() < program.ranks:
-            parts = {key: Late(f"{seed} {key}") for key in program.held(dist.get_rank())}
-            executor = _some(program, parts)
-            executor.step()
-            count = program.sequences * program.subsequences // program.replicas
-            good = program.sequences % program.replicas or all(part.weight.grad == count for part in parts.values())
-            ended += bool(good)
-        else:
-            edge_groups(edges(program), [tuple(range(program.ranks))])
-            ended += 1
+        if rank < program.ranks:
+            parts = {key: Late(f"{seed} {key}") for key in program.held(rank)}
+            executor_over(groups, program, parts, window=1, limit=30).step()
+            done = sum(float(part.weight.grad) for part in parts.values() if part.weight.grad is not None)
+            assert done == sum(op.kind == "B" for op in program.order[rank]), seed
+        ended += 1
     return ended
-
-
-def _some(program: Program, parts: dict[tuple[int, int], Any]) -> Executor:
-    return executor_of(program, parts, window=1, limit=30)
 
 
 def drawn(runs: int) -> None:
@@ -335,11 +336,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("emulated", "overhead", "random"))
     parser.add_argument("--ranks", type=int, default=None)
+    parser.add_argument("--seconds", type=float, default=FORWARD, help="of one sequence's forward on a share")
+    parser.add_argument("--only", nargs="+", help="these schedules of `emulated`")
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--runs", type=int, default=20)
     asked = parser.parse_args()
     if asked.what == "emulated":
-        emulated(asked.ranks or 4)
+        emulated(asked.ranks or 4, asked.seconds, asked.only)
     elif asked.what == "overhead":
         overhead(asked.ranks or 2, asked.steps)
     else:

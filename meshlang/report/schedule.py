@@ -87,10 +87,7 @@ def _legend(program: Program) -> str:
 
 
 def schedule_data(program: Program, timeline: Timeline) -> dict[str, object]:
-    """The document that `--json` prints.
-
-    Times are of the forward of one sequence on one rank's share of the model, peaks of its activations.
-    """
+    """The document that `--json` prints."""
     return {
         **program_data(program),
         "peak_activations": list(timeline.peaks),

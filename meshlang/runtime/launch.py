@@ -9,7 +9,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..compiler import Request, load, plan_of, resolved_of
 from ..diagnostics import Bag, Diagnostic, Label, SpecError
@@ -101,8 +101,7 @@ def _config(recipe: str, flags: Sequence[str]) -> Trainer.Config | int:
     module, _, function = recipe.partition(":")
     name, sys.argv[0] = sys.argv[0], "meshlang launch SPEC --"  # in torchtitan's help
     try:
-        read: Any = ConfigManager().parse_args(["--module", module, "--config", function, *flags])
-        return read
+        return ConfigManager().parse_args(["--module", module, "--config", function, *flags])
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else 2
     finally:

@@ -29,6 +29,7 @@ from ..lowering.replicas import Sums, pair_groups
 from ..lowering.transport import Groups, edge_groups
 from ..lowering.watch import Watch
 from ..pipeline.ir import Program
+from ..pipeline.laws import program_problems
 from ..plan.ir import Edge, Plan
 from ..plan.stages import part
 from .masks import untyped
@@ -280,7 +281,14 @@ def entering(plan: Plan, stage: int) -> Edge:
 
 
 def program_of(plan: Plan) -> Program:
-    """The Program of a plan whose schedule runs here."""
+    """The Program of a plan whose schedule runs here.
+
+    Raises:
+        LoweringError: it would not come to its end, or give wrong gradients.
+    """
     assert plan.pipeline is not None
     assert plan.pipeline.program is not None
+    problems = program_problems(plan.pipeline.program, buffers=None)
+    if problems:
+        raise LoweringError([f"`{plan.pipeline.schedule}`: {problem.message}" for problem in problems])
     return plan.pipeline.program

@@ -19,7 +19,6 @@ def main() -> None:
     An exception goes to the launch, which tells it once; a rank prints none.
     """
     progress.end_with_parent(signal.SIGKILL)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # torchrun hands Ctrl-C on: the launch tells it, a rank just ends
     try:
         _train()
     except Exception as error:

@@ -13,7 +13,7 @@ from meshlang.compiler import Request, compile
 from meshlang.lowering.errors import LoweringError
 from meshlang.plan.ir import Plan
 from meshlang.runtime.device import prepare as prepare_device
-from meshlang.runtime.sequence_pipeline import Between, Pipelining
+from meshlang.runtime.sequence_pipeline import Between, Pipelining, program_of
 from meshlang.runtime.titan import apply
 from meshlang.source import Source
 
@@ -76,3 +76,13 @@ def test_compiling_attention_that_keeps_keys_is_refused(recipe: Trainer.Config) 
     config = replace(recipe, compile=replace(recipe.compile, enable=True, components=["model"]))
     with pytest.raises(LoweringError, match="which cannot be compiled"):
         apply(config, plan_of("whole_weights", schedule="seq1f1b"))
+
+
+def test_an_order_that_cannot_go_on_is_refused() -> None:
+    """Before anything runs, the laws of Programs are asked: here a rank's operations are the wrong way round."""
+    plan = plan_of("whole_weights", schedule="seq1f1b")
+    assert plan.pipeline is not None
+    program = program_of(plan)
+    wrong = replace(program, order=(program.order[0], tuple(reversed(program.order[1]))))
+    with pytest.raises(LoweringError, match="`seq1f1b`: "):
+        program_of(replace(plan, pipeline=replace(plan.pipeline, program=wrong)))
