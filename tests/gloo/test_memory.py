@@ -26,7 +26,7 @@ RECOMPUTE = '\n[recompute]\nmodules = ["layers.*"]\n'
 BOUND = 0.15
 
 #: Schedules that compute gradients of weights late recompute nothing.
-HALVED = ("interleaved_zero_bubble", "zbv", "dualpipev")
+HALVED = ("interleaved_zero_bubble", "zbv", "dualpipev", "csv")
 
 SPECS = {
     **{
