@@ -15,6 +15,7 @@ from heapq import heappop, heappush
 from .costs import Costs
 from .ir import Op, Program
 from .live import peak_counts
+from .simulate import times_of
 
 
 def late_weights(program: Program, costs: Costs | None = None) -> Program:
@@ -48,15 +49,13 @@ class _Run:
     """All ranks in the order of time: what has arrived by now decides what a rank does next."""
 
     def __init__(self, program: Program, costs: Costs) -> None:
-        self.program, self.costs = program, costs
+        self.program = program
         halves = (tuple(replace(op, kind="I") if op.kind == "B" else op for op in row) for row in program.order)
         peaks = peak_counts(program)
         self.ranks = [_Rank(deque(row), peaks[rank]) for rank, row in enumerate(halves)]
         self.events: list[tuple[float, int]] = []
         self.done: dict[Op, float] = {}
-        unit = costs.forward * (costs.shares or program.ranks) / program.stages / program.subsequences
-        back = costs.backward * unit
-        self.times = {"F": unit, "I": back * (1 - costs.weights), "W": back * costs.weights, "B": back}
+        self.times = times_of(program, costs)
 
     def step(self, rank: int, now: float) -> None:
         """What a rank does at a time: its next operation if that can run, or gradients put off, or it waits."""
@@ -76,7 +75,7 @@ class _Run:
     def take(self, rank: int, op: Op, now: float) -> None:
         """Does an operation, and tells the rank that waits for it."""
         each = self.ranks[rank]
-        each.free = self.done[op] = now + self.times[op.kind]
+        each.free = self.done[op] = now + self.times[op.kind, op.stage == self.program.stages - 1][op.subsequence]
         each.row.append(op)
         each.live += (op.kind == "F") - (op.kind in "BW")
         if op.kind == "I":

@@ -103,9 +103,8 @@ class _Run:
             for a in range(program.ranks)
             for b in range(program.ranks)
         ]
-        ends = bounds(program.subsequences, costs.attention, costs.split)
-        self.parts = shares(ends)[0]
-        self.times = _times(program, costs, ends)
+        self.parts = shares(bounds(program.subsequences, costs.attention, costs.split))[0]
+        self.times = times_of(program, costs)
 
     def go_on(self, rank: int) -> set[int]:
         """Takes a rank's operations as far as it can; gives the ranks that were sent something."""
@@ -146,10 +145,10 @@ class _Run:
         return free + link[0]
 
 
-def _times(program: Program, costs: Costs, ends: tuple[float, ...]) -> dict[tuple[str, bool], tuple[float, ...]]:
+def times_of(program: Program, costs: Costs) -> dict[tuple[str, bool], tuple[float, ...]]:
     """(kind, of the last stage) -> the time of each subsequence."""
     stage = costs.forward * (costs.shares or program.ranks) / program.stages
-    tokens, pairs = shares(ends)
+    tokens, pairs = shares(bounds(program.subsequences, costs.attention, costs.split))
     inner, rest = costs.attention, 1 - costs.attention
     found: dict[tuple[str, bool], tuple[float, ...]] = {}
     for kind, dense, attention in (
