@@ -83,5 +83,5 @@ class PackedGather(torch.autograd.Function):
         """One reduce-scatter."""
         parts = grad.unflatten(2, (ctx.group.size(), -1)).movedim(2, 0).contiguous()
         mine = torch.empty_like(parts[0])
-        dist.reduce_scatter_tensor(mine, parts, group=ctx.group)
+        dist.reduce_scatter_tensor(mine, parts.flatten(0, 1), group=ctx.group)
         return mine, None
