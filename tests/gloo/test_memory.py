@@ -17,6 +17,7 @@ from meshlang.testing.ranks import RankPool
 
 RECIPES = {
     "llama/tiny": "meshlang_models.llama.config_registry:tiny",
+    "qwen3/debugmodel": "meshlang_models.qwen3.config_registry:debugmodel",
     "llama3/debugmodel": "meshlang_models.llama3.config_registry:debugmodel",
 }
 MODEL = "llama/tiny"
@@ -46,6 +47,7 @@ SPECS = {
     "1f1b, fsdp, tp": pipeline_cases.spec(
         Pipe(schedule="1f1b", microbatches=2, dp=2, tp=2, store=True, sequence=True), MODEL, "float32"
     ),
+    "qwen3": meshes.spec(meshes.CASES["one rank"], "qwen3/debugmodel", "float32"),
     "llama3": meshes.spec(meshes.CASES["one rank"], "llama3/debugmodel", "float32"),
 }
 
