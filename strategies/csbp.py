@@ -149,8 +149,14 @@ def _tensor(strategy: CSBP, context: Context) -> Iterator[Diagnostic]:
     plan = context.plan
     tensor = [axis for axis in plan.axes_of("tensor") if plan.mesh.size(axis) > 1]
     for axis in tensor if strategy.prune_last else ():
-        message = (
-            f"`prune_last` leaves fewer rows in the last layer, and `{axis}` = {plan.mesh.size(axis)} moves rows there"
-        )
+        message = f"`prune_last` leaves fewer rows in the last layer, and `{axis}` = {plan.mesh.size(axis)} moves them"
         note = "the plan counts its bytes for all rows: the two are not planned together"
         yield context.finding("block-prune", message, key="prune_last", notes=(note,))
+    ranks, seq = plan.mesh.size(strategy.axis), plan.sizes.seq
+    if seq is None or strategy.block_size < 1 or seq // strategy.block_size % ranks == 0:
+        return
+    for axis in tensor:
+        count = seq // strategy.block_size
+        message = f"{count} blocks do not divide over `{strategy.axis}` = {ranks}, and `{axis}` moves rows of each rank"
+        note = "a plan has one size for all ranks: where a tensor axis moves rows, all ranks have as many blocks"
+        yield context.finding("block-uneven", message, key="axis", notes=(note,))

@@ -72,6 +72,15 @@ def _mesh(before: Plan, after: Plan) -> Iterator[str]:
         yield f"sizes {before.sizes.batch} x {before.sizes.seq} -> {after.sizes.batch} x {after.sizes.seq}"
     if before.recompute != after.recompute:
         yield f"recomputed {_modules(before)} -> {_modules(after)}"
+    if before.block != after.block:
+        yield f"blocks {_blocks(before)} -> {_blocks(after)}"
+
+
+def _blocks(plan: Plan) -> str:
+    if plan.block is None:
+        return "none"
+    streams = "one clean stream" if plan.block.shared else f"{plan.block.views} clean streams"
+    return f"of {plan.block.block_size} tokens, {streams} over {plan.block.context} of {plan.block.size} ranks"
 
 
 def _modules(plan: Plan) -> str:
