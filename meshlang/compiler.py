@@ -19,6 +19,7 @@ from .card.find import Cards
 from .card.model import Model
 from .card.read import flavors, read_card
 from .diagnostics import Bag, Diagnostic, Edit, Help, Label, SpecError
+from .language.files import lies_outside, outside
 from .language.load import load_document
 from .language.read import read
 from .language.spec import PluginTable, Spec
@@ -53,6 +54,7 @@ class Request:
         on: the machine of `[topology.on]`.
         launch: hold the plan against what the trainer can run even when the spec has no recipe.
         overlay: texts to read in place of files, by path.
+        inside: the folder that includes, cards and orders have to lie in; None: they may lie anywhere.
     """
 
     source: Source
@@ -61,6 +63,7 @@ class Request:
     on: str | None = None
     launch: bool = False
     overlay: Mapping[str, str] = field(default_factory=dict)
+    inside: str | None = None
     plugins: Plugins = field(default_factory=Plugins)
     cards: Cards = field(default_factory=Cards)
 
@@ -81,7 +84,9 @@ def load(request: Request) -> Spec:
         SpecError: with all findings of the first step that has any.
     """
     bag = Bag()
-    document = load_document(request.source, sets=request.sets, on=request.on, overlay=request.overlay, bag=bag)
+    document = load_document(
+        request.source, sets=request.sets, on=request.on, overlay=request.overlay, inside=request.inside, bag=bag
+    )
     bag.check()
     assert document is not None
     spec = read(document, bag, request.plugins)
@@ -97,7 +102,7 @@ def compile(request: Request) -> Plan:
         SpecError: with all findings of the first step that has any.
     """
     spec = load(request)
-    return plan_of(spec, resolved_of(spec, request), launch=request.launch)
+    return plan_of(spec, resolved_of(spec, request), launch=request.launch, inside=request.inside)
 
 
 def resolved_of(spec: Spec, request: Request) -> Resolved:
@@ -126,13 +131,13 @@ def _other_machines(spec: Spec, request: Request, bag: Bag) -> None:
             check_names(variant, model, bag)
 
 
-def plan_of(spec: Spec, resolved: Resolved, *, launch: bool = False) -> Plan:
+def plan_of(spec: Spec, resolved: Resolved, *, launch: bool = False, inside: str | None = None) -> Plan:
     """What follows from a resolved spec, rewritten by its strategies and held against the laws."""
     bag = Bag()
     plan = reduce(lambda plan, table: _apply(plan, table, bag), _in_order(spec), start(resolved))
     if spec.pipeline is not None:
         table = spec.pipeline.schedule
-        _collect(table.plugin.check(pipeline_context(plan, resolved)), bag)
+        _collect(table.plugin.check(replace(pipeline_context(plan, resolved), inside=inside)), bag)
         bag.check()
         plan = staged(plan, resolved, bag)
     bag.check()
@@ -174,6 +179,10 @@ def find_model(spec: Spec, request: Request, bag: Bag) -> Model | None:
     path = Path(span.source.name).parent / name if mark == "#" else request.cards.path(name)
     if path is None:
         bag.add(_unknown_model(spec, request.cards, f"no card `{name}` is installed", flavor))
+        return None
+    kept = mark == "#" and not span.source.name.startswith("--")
+    if kept and request.inside is not None and outside(path, request.inside):
+        bag.add(lies_outside(name, span))
         return None
     source = _card(path, request.overlay)
     if source is None:
@@ -257,7 +266,7 @@ def _findings(request: Request) -> tuple[tuple[Diagnostic, ...], int]:
     except SpecError as error:
         return error.diagnostics, 0
     try:
-        plan_of(spec, resolved_of(spec, request), launch=request.launch)
+        plan_of(spec, resolved_of(spec, request), launch=request.launch, inside=request.inside)
     except SpecError as error:
         return error.diagnostics, 1
     return (), 2

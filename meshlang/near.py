@@ -15,10 +15,16 @@ def near(name: str, known: Iterable[str]) -> str | None:
     letters of the name, so long as a letter stays. Case, and `-` for `_`, count nothing.
     """
     found: tuple[int, int, str] | None = None
+    one = _folded(name)
+    letters = set(one)
     for each in known:
-        steps = distance(_folded(name), _folded(each))
+        other = _folded(each)
+        most = max(1, min(len(name), len(each)) // 3)
+        if abs(len(one) - len(other)) > most or len(letters.difference(other)) > most:
+            continue  # each letter more, and each that the other lacks, is an edit
+        steps = distance(one, other)
         longer = max(len(name), len(each))
-        if steps > max(1, min(len(name), len(each)) // 3) or steps >= longer:
+        if steps > most or steps >= longer:
             continue
         candidate = (steps, abs(len(name) - len(each)), each)
         found = candidate if found is None else min(found, candidate)

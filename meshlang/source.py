@@ -7,6 +7,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+#: A larger file is not read. Specs and cards have some thousand bytes.
+MOST_BYTES = 2**20
+#: Of a file that is too large, what a finding shows.
+_SHOWN = 64
+
 
 @dataclass(frozen=True)
 class Source:
@@ -16,15 +21,23 @@ class Source:
     text: str = field(repr=False)
     #: Offset of the first U+FFFD that stands for bytes which are no UTF-8; None when all were.
     undecoded: int | None = None
+    #: The file has more bytes than are read; the text is its beginning.
+    too_large: bool = False
 
     @classmethod
     def read(cls, path: str | Path) -> Source:
         """The file at `path`, decoded as UTF-8; bytes that are not become U+FFFD and a finding of the scanner.
 
+        Of a file with more than `MOST_BYTES`, the beginning and a finding of the scanner.
+
         Raises:
             OSError: the file cannot be read.
         """
-        return cls.decode(str(path), Path(path).read_bytes())
+        with Path(path).open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            return cls(name=str(path), text=data[:_SHOWN].decode("utf-8", errors="replace"), too_large=True)
+        return cls.decode(str(path), data)
 
     @classmethod
     def decode(cls, name: str, data: bytes) -> Source:

@@ -30,9 +30,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar, Literal
 
 from .diagnostics import Diagnostic, Help, Label
+from .language.files import lies_outside, outside
 from .language.spec import PluginTable
 from .mesh import Mesh
 from .pipeline.ir import Program
@@ -72,11 +74,23 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """What a plugin is asked in: the plan so far, where its table stands, and how many ranks share a node."""
+    """What a plugin is asked in: the plan so far, where its table stands, and how many ranks share a node.
+
+    `inside` is the folder that files have to lie in, or None where they may lie anywhere.
+    """
 
     plan: Plan
     table: PluginTable
     ranks_per_node: int | None = None
+    inside: str | None = None
+
+    def outside(self, key: str) -> Diagnostic | None:
+        """A finding when the file that a key names lies outside the folder of the spec, and it has to lie there."""
+        written = self.table.fields.get(key)
+        if self.inside is None or written is None or written.span.source.name.startswith("--"):
+            return None
+        path = Path(written.span.source.name).parent / str(written.value)
+        return lies_outside(str(written.value), written.span) if outside(path, self.inside) else None
 
     def finding(self, code: str, message: str, *, key: str | None = None, notes: Iterable[str] = ()) -> Diagnostic:
         """A finding at the value of one of the table's keys, or at the table when `key` is not written."""

@@ -15,6 +15,9 @@ from meshlang.strategy import Context, Source, Span
 
 from .numbered import PIPELINE_AXIS, NumberedSchedule, keeps_weights
 
+#: Cells of a file.
+MOST_CELLS = 2**18
+
 Cell = tuple[Span, tuple[Action, ...]]
 
 
@@ -36,9 +39,18 @@ class OrderFile(NumberedSchedule):
 
     def laws(self, context: Context) -> Iterator[Diagnostic]:
         """The file is there, and is an order that comes to its end."""
+        elsewhere = context.outside("file")
+        if elsewhere is not None:
+            yield elsewhere
+            return
         source = _read(self, context)
         if source is None:
             yield context.finding("order-file", f"the file `{self.file}` cannot be read", key="file")
+            return
+        if source.too_large or source.text.count(",") > MOST_CELLS:
+            yield context.finding(
+                "too-large", f"`{self.file}` has more cells than an order has: {MOST_CELLS}", key="file"
+            )
             return
         rows, found = _rows(source)
         yield from found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -21,17 +22,36 @@ FORMAT = click.option(
 )
 
 
+def _outside(context: click.Context, option: click.Parameter, allowed: bool) -> None:
+    context.meta[OUTSIDE] = allowed
+
+
+#: Where the answer to `--allow-outside` is kept, for every request of a command.
+OUTSIDE = "meshlang.outside"
+ANYWHERE = click.option(
+    "--allow-outside",
+    is_flag=True,
+    expose_value=False,
+    callback=_outside,
+    help="Read includes, cards and orders that lie outside the spec's folder, too.",
+)
+
+
 def laid_over(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that every command on a spec shares."""
-    for option in (FORMAT, ON, SETS):
+    for option in (FORMAT, ANYWHERE, ON, SETS):
         command = option(command)
     return command
 
 
 def request(spec: str, **options: Any) -> Request:
-    """What the command line asks for; a file that cannot be read is wrong usage."""
+    """What the command line asks for; a file that cannot be read is wrong usage.
+
+    Whoever wrote the spec says with it which files are read: they lie in its folder, unless the caller allows others.
+    """
+    anywhere = click.get_current_context().meta.get(OUTSIDE, False)
     try:
-        return Request.of(spec, **options)
+        return Request.of(spec, inside=None if anywhere else str(Path(spec).parent), **options)
     except OSError as error:
         raise click.UsageError(f"cannot read {spec}: {error.strerror}") from error
 

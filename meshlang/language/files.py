@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 
 from ..diagnostics import Bag, Diagnostic, Edit, Help, Label
@@ -18,6 +19,10 @@ VERSION = 1
 
 PRESETS = Path(__file__).parent / "presets"
 DEEPEST = 32
+#: Files of a folder among which a near name is looked for.
+MOST_NEIGHBOURS = 100
+#: Files of one spec.
+MOST_FILES = 32
 
 
 def presets() -> tuple[str, ...]:
@@ -40,6 +45,7 @@ class Files:
 
     overlay: Mapping[str, str]
     bag: Bag
+    inside: str | None = None
     sources: list[Source] = field(default_factory=list)
     layers: dict[int, list[Node]] = field(default_factory=dict)
     _scanned: dict[str, Node | None] = field(default_factory=dict)
@@ -114,6 +120,9 @@ class Files:
         if step.identity in [each.identity for each in way] or len(way) > DEEPEST:
             self._cycle(step, way)
             return
+        if len(self._scanned) >= MOST_FILES and step.identity not in self._scanned:
+            self._find("too-large", f"a spec of more than {MOST_FILES} files", element.span)
+            return
         source = self._preset(element) if name.startswith("preset:") else self._file(element, name)
         if source is not None:
             self._visit(source, (*way, step))
@@ -142,6 +151,9 @@ class Files:
 
     def _file(self, element: Node, name: str) -> Source | None:
         """The text of an included file."""
+        if self.inside is not None and outside(name, self.inside):
+            self.bag.add(lies_outside(element.value, element.span))
+            return None
         if name in self.overlay:
             return Source(name=name, text=self.overlay[name])
         try:
@@ -170,6 +182,25 @@ class Files:
         self.bag.add(Diagnostic(code=code, message=message, label=label, labels=labels, notes=notes, help=help))
 
 
+def outside(path: str | Path, folder: str) -> bool:
+    """True for a path that does not lie in a folder, links followed."""
+    try:
+        real, root = os.path.realpath(path), os.path.realpath(folder)
+        return os.path.commonpath((real, root)) != root
+    except (OSError, ValueError):
+        return False  # no file: that is another finding
+
+
+def lies_outside(written: str, span: Span) -> Diagnostic:
+    """A file that a spec may not name."""
+    notes = (
+        "includes, cards and orders lie in the spec's own folder or below it",
+        "`--allow-outside` on the command line reads it; the spec itself cannot allow it",
+    )
+    message = f"`{written}` lies outside the spec's folder"
+    return Diagnostic(code="outside-folder", message=message, label=Label(span=span), notes=notes)
+
+
 def _identity(name: str) -> str:
     """One text for each file, however it is named."""
     if name.startswith("preset:"):
@@ -187,7 +218,7 @@ def _folder(path: str) -> str:
 def _neighbours(name: str) -> list[str]:
     """Names of the TOML files where a missing one was looked for."""
     try:
-        return sorted(path.name for path in Path(name).parent.glob("*.toml"))
+        return sorted(path.name for path in islice(Path(name).parent.glob("*.toml"), MOST_NEIGHBOURS))
     except (OSError, ValueError):
         return []
 

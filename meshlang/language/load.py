@@ -42,6 +42,7 @@ def load_document(
     sets: Sequence[str] = (),
     on: str | None = None,
     overlay: Mapping[str, str] | None = None,
+    inside: str | None = None,
     bag: Bag,
 ) -> Document | None:
     """The tree of a root file and all that it includes; None when there are findings.
@@ -51,11 +52,12 @@ def load_document(
         sets: `key=value` items of the command line.
         on: name of a `[topology.on.NAME]` table to apply.
         overlay: name of a file -> text to read in its place.
+        inside: the folder that every file has to lie in, or None.
         bag: collects `syntax`, `not-utf8`, `include-*`, `unknown-preset`, `unknown-version` and
             `unknown-machine`.
     """
     before = len(bag)
-    files = Files(overlay=overlay or {}, bag=bag)
+    files = Files(overlay=overlay or {}, inside=inside, bag=bag)
     root = files.read(source)
     given = read_sets(sets, bag)
     if root is None or given is None or len(bag) > before:

@@ -35,6 +35,9 @@ from .spec import (
 from .tables import ROOT
 from .toml import Node
 
+#: Machines of one spec: each is read as a spec of its own.
+MOST_MACHINES = 32
+
 
 def read(document: Document, bag: Bag, plugins: Plugins) -> Spec | None:
     """The Spec as written, or None with all findings of this stage in the bag.
@@ -46,14 +49,22 @@ def read(document: Document, bag: Bag, plugins: Plugins) -> Spec | None:
         return None
     found = Bag()
     tables = _tables(document.root, found, plugins)
-    for machine in machines(document.root).values():
+    described = list(machines(document.root).values())
+    for machine in described[:MOST_MACHINES]:
         _read_machine(machine, document.root, found, plugins)
+    for machine in described[MOST_MACHINES : MOST_MACHINES + 1]:
+        found.add(_too_many_machines(machine))
     for each in found:
         bag.add(each)
     if tables is None or len(found):
         return None
     others = tuple(name for name in machines(document.root) if name != document.on)
     return replace(_spec(tables, document.source), machines=others)
+
+
+def _too_many_machines(node: Node) -> Diagnostic:
+    message = f"`[topology.on]` describes more than {MOST_MACHINES} machines"
+    return Diagnostic(code="too-large", message=message, label=Label(span=place(node)))
 
 
 def _tables(root: Node, bag: Bag, plugins: Plugins) -> dict[str, Taken] | None:

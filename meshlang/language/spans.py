@@ -15,6 +15,8 @@ from ..source import Source, Span
 
 #: Levels of tables and arrays inside each other.
 MOST_NESTING = 100
+#: Keys, headers and elements of one text.
+MOST_VALUES = 4000
 
 _BLANK = re.compile(r"[ \t]*")
 _LINES = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
@@ -36,6 +38,10 @@ class ScanError(Exception):
 
 class DeepError(ScanError):
     """More than `MOST_NESTING` levels."""
+
+
+class ManyError(ScanError):
+    """More than `MOST_VALUES` values."""
 
 
 class TwiceError(ScanError):
@@ -74,6 +80,7 @@ class Scanner:
 
     source: Source
     at: int = 0
+    count: int = 0
     text: str = field(init=False)
     root: Mark = field(init=False)
 
@@ -111,6 +118,7 @@ class Scanner:
 
     def header(self) -> tuple[Mark, int]:
         """The table that `[a.b]` or `[[a.b]]` opens, and its level."""
+        self.counted()
         start = self.at
         many = self.text.startswith("[[", start)
         self.at += 2 if many else 1
@@ -118,12 +126,16 @@ class Scanner:
         words = self.key()
         self.expect("]]" if many else "]")
         span = self.source.span(start, self.at)
-        if len(words) > MOST_NESTING:
-            raise DeepError(start)
         here = self.root
         for word in words[:-1]:
             here = _open(here, word, span, explicit=False)
         return (_append if many else _declare)(here, words[-1], span), len(words)
+
+    def counted(self) -> None:
+        """One value more."""
+        self.count += 1
+        if self.count > MOST_VALUES:
+            raise ManyError(self.at)
 
     def key(self) -> list[_Word]:
         """The parts of a dotted key, and the blanks behind it."""
@@ -134,6 +146,8 @@ class Scanner:
             self.skip(_BLANK)
             words.append(self.word())
             self.skip(_BLANK)
+            if len(words) > MOST_NESTING:
+                raise DeepError(words[0].span.start)
         return words
 
     def word(self) -> _Word:
@@ -164,6 +178,7 @@ class Scanner:
 
     def value(self, key: Span | None, depth: int) -> Mark:
         """The value that begins here."""
+        self.counted()
         if depth > MOST_NESTING:
             raise DeepError(self.at)
         start, char = self.at, self.text[self.at : self.at + 1]

@@ -13,8 +13,8 @@ from typing import Any
 import tomli
 
 from ..diagnostics import Bag, Diagnostic, Edit, Help, Label
-from ..source import Source, Span
-from .spans import MOST_NESTING, DeepError, Mark, ScanError, Scanner, TwiceError
+from ..source import MOST_BYTES, Source, Span
+from .spans import MOST_NESTING, MOST_VALUES, DeepError, ManyError, Mark, ScanError, Scanner, TwiceError
 
 #: TOML asks for this range; Python would read any.
 LARGEST = 2**63 - 1
@@ -53,7 +53,10 @@ def plain(node: Node) -> Any:
 
 
 def scan(source: Source, bag: Bag, *, preset: bool = False) -> Node | None:
-    """The tree of a text, or None and one finding `syntax` or `not-utf8`."""
+    """The tree of a text, or None and one finding `syntax`, `not-utf8` or `too-large`."""
+    if source.too_large:
+        bag.add(_too_large(source.span(0, len(source.text)), f"has more than {MOST_BYTES >> 20} MiB"))
+        return None
     if source.undecoded is not None:
         span = source.span(source.undecoded, source.undecoded + 1)
         message = f"the text is not UTF-8: line {span.line} has bytes that are no character"
@@ -63,10 +66,15 @@ def scan(source: Source, bag: Bag, *, preset: bool = False) -> Node | None:
         bag.add(_marked(source))
         return None
     try:
+        _counted(source)
         values = tomli.loads(source.text)
         mark = Scanner(source).read()
     except tomli.TOMLDecodeError as error:
         bag.add(_syntax(source, error))
+        return None
+    except ManyError as stop:
+        span = source.span(stop.offset, min(stop.offset + 1, len(source.text)))
+        bag.add(_too_large(span, f"has more than {MOST_VALUES} keys and values"))
         return None
     except (RecursionError, DeepError):
         bag.add(_too_deep(source))
@@ -76,6 +84,29 @@ def scan(source: Source, bag: Bag, *, preset: bool = False) -> Node | None:
         return None
     node = _node(mark, values, preset)
     return node if _fits(node, bag) else None
+
+
+def _counted(source: Source) -> None:
+    """Before tomli reads it: no more values, and no deeper, than a spec has.
+
+    Raises:
+        ManyError, DeepError: there are more. What else is wrong, tomli says.
+    """
+    try:
+        Scanner(source).read()
+    except (ManyError, DeepError):
+        raise
+    except (ScanError, RecursionError):
+        return
+
+
+def _too_large(span: Span, message: str) -> Diagnostic:
+    return Diagnostic(
+        code="too-large",
+        message=f"{span.source.name} {message}",
+        label=Label(span=span),
+        notes=("no spec and no card is so large: is it the right file?",),
+    )
 
 
 def _node(mark: Mark, value: Any, preset: bool) -> Node:

@@ -1,0 +1,133 @@
+"""Whatever a file holds: a finding within 2 seconds of the processor and 500 MB, measured on a process of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from bounded import MEMORY, SECONDS, Used, used
+from cases import FILES, GOOD, SPECS, at_once
+
+MiB = 2**20
+NEAR_THE_MOST = int(0.9 * MiB)
+#: With as many short lines as are read.
+LINES = int(0.03 * MiB)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the files that specs name; one of them has 100 MB."""
+    found = tmp_path_factory.mktemp("hard")
+    for name, data in FILES.items():
+        (found / name).write_bytes(data)
+    with (found / "large.bin").open("wb") as file:
+        file.truncate(100 * MiB)
+    return found
+
+
+def checked(folder: Path, data: bytes, *words: str) -> Used:
+    """`meshlang check` of a text; held to its limits, and to an answer."""
+    (folder / "s.toml").write_bytes(data)
+    done = used(["check", "s.toml", "--format", "short", *words], folder)
+    assert "Traceback" not in done.err
+    assert done.code in (0, 1), done
+    assert done.seconds < SECONDS
+    assert done.memory < MEMORY
+    return done
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_hard_specs_are_found_out(name: str, folder: Path) -> None:
+    """Each has the finding that it should have, quickly and in little memory."""
+    data, code = SPECS[name]
+    done = checked(folder, data, "--allow-outside")
+    assert done.code == 1
+    assert f"error[{code}]" in done.out
+
+
+@pytest.mark.parametrize("name", at_once(0))
+@pytest.mark.parametrize("size", [NEAR_THE_MOST, LINES], ids=["large", "lines"])
+def test_large_texts_are_found_out(name: str, size: int, folder: Path) -> None:
+    """As much of one kind as a file may have, or as it may have lines, is answered quickly and in little memory."""
+    checked(folder, at_once(size)[name]())
+
+
+def test_100_mb_are_a_finding(folder: Path) -> None:
+    """A file of 100 MB is not read."""
+    done = used(["check", "large.bin", "--format", "short"], folder)
+    assert (done.code, done.out) == (1, "large.bin:1:1: error[too-large]: large.bin has more than 1 MiB\n")
+    assert done.seconds < SECONDS
+    assert done.memory < MEMORY
+
+
+def test_a_device_is_a_finding(folder: Path) -> None:
+    """A spec that never ends is read as far as a spec may go."""
+    done = used(["check", "/dev/zero", "--format", "short"], folder)
+    assert (done.code, "error[too-large]" in done.out) == (1, True)
+    assert done.seconds < SECONDS
+
+
+def test_files_that_include_many_are_found_out(tmp_path: Path) -> None:
+    """Files that include two each, and a chain of hundreds, end in a finding."""
+    for i in range(200):
+        both = f'include = ["f{i + 1}.toml", "g{i + 1}.toml"]\n'
+        for name in ("f", "g"):
+            (tmp_path / f"{name}{i}.toml").write_text(both)
+    text = GOOD.replace('"preset:ddp"', '"f0.toml", "g0.toml"').encode()
+    assert "error[too-large]" in checked(tmp_path, text).out
+
+
+@pytest.mark.parametrize("command", ["plan", "mesh", "fmt", "diff"])
+def test_other_commands_hold_the_limits(command: str, folder: Path) -> None:
+    """Every command that reads a spec refuses a large one alike."""
+    words = [command, "large.bin", *(["large.bin"] if command == "diff" else []), "--format", "short"]
+    done = used(words, folder)
+    assert (done.code, "error[too-large]" in done.out) == (1, True)
+    assert done.seconds < SECONDS
+    assert done.memory < MEMORY
+
+
+EVIL = """meshlang = 1
+model = "own.toml#a"
+include = ["base.toml"]
+[mesh]
+dp = 1
+[launch]
+recipe = "evil:recipe"
+ranks = 1
+[strategy.evil]
+axis = "dp"
+"""
+
+_AUDIT = """
+import sys
+from meshlang.cli import main
+seen = []
+names = ("subprocess.Popen", "os.system", "os.exec", "socket.connect", "os.posix_spawn")
+sys.path.insert(0, "")
+sys.addaudithook(lambda event, arguments: seen.append(event) if event in names else None)
+for command in ("check", "plan", "mesh", "fmt"):
+    try:
+        main([command, "s.toml"], standalone_mode=False)
+    except SystemExit:
+        pass
+assert not seen, seen
+assert "evil" not in sys.modules
+"""
+
+
+def test_a_spec_runs_no_code(tmp_path: Path) -> None:
+    """No command that reads a spec imports what it names, starts a process or connects: only `launch` does."""
+    import subprocess
+    import sys
+
+    for name in ("evil.py", "base.py", "own.py"):
+        (tmp_path / name).write_text("raise SystemExit('ran')\n")
+    (tmp_path / "s.toml").write_text(EVIL)
+    (tmp_path / "base.toml").write_text("[sizes]\nbatch = 1\n")
+    (tmp_path / "own.toml").write_text("card = 1\n")
+    done = subprocess.run(
+        [sys.executable, "-c", _AUDIT], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "ran" not in done.stdout
