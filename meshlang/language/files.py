@@ -22,7 +22,7 @@ DEEPEST = 32
 #: Files of a folder among which a near name is looked for.
 MOST_NEIGHBOURS = 100
 #: Files of one spec.
-MOST_FILES = 32
+MOST_FILES = 64
 
 
 def presets() -> tuple[str, ...]:
