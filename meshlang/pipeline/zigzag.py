@@ -74,7 +74,7 @@ def _by_slot(ranks: int, chunks: int, sequences: int, subsequences: int, *, repl
     stages, unit = chunks * ranks, ranks // replicas
     each = sequences // replicas
     ahead = lead(ranks=ranks, chunks=chunks, subsequences=subsequences, unit=unit, sequences=each)
-    rows: list[list[tuple[int, int, Op]]] = [[] for _ in range(ranks)]
+    rows: list[dict[int, Op]] = [{} for _ in range(ranks)]  # 2 slot + 1 of a forward, 2 slot of a backward
     for replica in range(replicas):
         places = [rank_of(stage, ranks, replica) for stage in range(stages)]
         for x in range(each * subsequences):
@@ -83,8 +83,9 @@ def _by_slot(ranks: int, chunks: int, sequences: int, subsequences: int, *, repl
             there = turn(0, x, ranks=ranks, chunks=chunks, unit=unit)
             back = ahead + turn(0, y, ranks=ranks, chunks=chunks, unit=unit) + stages - 1
             for stage, rank in enumerate(places):
-                rows[rank].append((there + stage, 1, Op("F", replica, sequence, i, stage)))
-                rows[rank].append((back - stage, 0, Op("B", replica, sequence, i, stage)))
+                rows[rank][2 * (there + stage) + 1] = Op("F", replica, sequence, i, stage)
+                rows[rank][2 * (back - stage)] = Op("B", replica, sequence, i, stage)
+    assert sum(map(len, rows)) == 2 * stages * sequences * subsequences, "two of a rank in a slot"
     return Program(
         ranks=ranks,
         stages=stages,
@@ -92,5 +93,5 @@ def _by_slot(ranks: int, chunks: int, sequences: int, subsequences: int, *, repl
         sequences=sequences,
         subsequences=subsequences,
         hosts=tuple(Host(r, k, rank_of(k, ranks, r)) for r in range(replicas) for k in range(stages)),
-        order=tuple(tuple(op for _, _, op in sorted(row, key=lambda each: each[:2])) for row in rows),
+        order=tuple(tuple(row[slot] for slot in sorted(row)) for row in rows),
     )
