@@ -87,6 +87,13 @@ class Executor:
     transport: Transport
     watch: Watch
     window: int = 2
+    lines: dict[bool, dict[int, list[Message]]] = field(default_factory=dict, repr=False)
+
+    def comes(self, *, backward: bool) -> dict[int, list[Message]]:
+        """What this rank receives in a step, by sender; the same every time, and read off the Program once."""
+        if backward not in self.lines:
+            self.lines[backward] = received(self.program, self.rank, backward=backward)
+        return self.lines[backward]
 
     def step(self, *, backward: bool = True) -> Outcome:
         """Every operation of a step, or only the forwards.
@@ -118,8 +125,9 @@ class _Run:
         e = self.executor
         ops = [op for op in e.program.order[e.rank] if self.backward or op.kind == "F"]
         left = Counter((op.replica, op.stage) for op in ops)
-        comes = received(e.program, e.rank, backward=self.backward)
-        self.boxes = inboxes(comes, window=e.window, transport=e.transport, buffer=self.buffer)
+        self.boxes = inboxes(
+            e.comes(backward=self.backward), window=e.window, transport=e.transport, buffer=self.buffer
+        )
         self.out = Outbox(transport=e.transport, most=MOST_SENT)
         for place, op in enumerate(ops):
             e.watch.at(place, op)
