@@ -59,6 +59,18 @@ def test_later_stages_go_first() -> None:
     assert both.waiting == {frozenset({0}): []}
 
 
+def test_lazy_sums_wait_for_the_end() -> None:
+    """Where sums are not eager, nothing goes before the step has ended, and then all does."""
+    both = sums()
+    both.eager = False
+    both.begin()
+    for key in both.modules:
+        both.finished(*key)
+    assert both.waiting == {frozenset({0}): [1, 0]}
+    both.end()
+    assert all(p.grad is None for k in (0, 1) for p in both.modules[1, k].parameters())
+
+
 def test_a_forgotten_stage_is_told() -> None:
     """A step whose gradients were not all summed does not end in silence."""
     both = sums()
