@@ -49,10 +49,14 @@ class Inner(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention and a product, each added to its input."""
+    """Attention and a product, each added to its input, by a share that falls with the depth.
 
-    def __init__(self, checkpointed: bool) -> None:
+    Without the share, float32 is 8e-6 away from float64 in one process already, at 24 layers.
+    """
+
+    def __init__(self, checkpointed: bool, share: float) -> None:
         super().__init__()
+        self.share = share
         self.norm = nn.RMSNorm(D)
         self.wq, self.wo = nn.Linear(D, N * H, bias=False), nn.Linear(N * H, D, bias=False)
         self.wk, self.wv = nn.Linear(D, K * H, bias=False), nn.Linear(D, K * H, bias=False)
@@ -72,8 +76,8 @@ class Layer(nn.Module):
         """What is computed again in the backward, if anything is."""
         y = self.norm(x)
         q, k, v = (w(y).unflatten(2, (-1, H)) for w in (self.wq, self.wk, self.wv))
-        x = x + self.wo(self.inner(q, k, v, attention_masks=attention_masks).flatten(2))
-        return x + F.silu(self.up(x))
+        x = x + self.share * self.wo(self.inner(q, k, v, attention_masks=attention_masks).flatten(2))
+        return x + self.share * F.silu(self.up(x))
 
 
 class Stage(nn.Module):
@@ -83,7 +87,7 @@ class Stage(nn.Module):
         super().__init__()
         self.tokens = nn.Embedding(VOCAB, D) if index == 0 else None
         self.places = nn.Embedding(TOKENS, D) if index == 0 else None
-        self.layer = Layer(checkpointed)
+        self.layer = Layer(checkpointed, (2 * stages) ** -0.5)
         self.head = nn.Linear(D, VOCAB, bias=False) if index == stages - 1 else None
 
     def forward(self, x: torch.Tensor, *, positions: torch.Tensor, attention_masks: Any) -> torch.Tensor:
