@@ -45,8 +45,8 @@ class CombinedContext(Strategy):
         ranks = streams.ranks
         both = 2 * streams.tokens
         calls: tuple[Call, ...] = (
-            ("all_gather", "forward", "keys and values of both streams", both, 1),
-            ("reduce_scatter", "backward", "gradients of keys and values of both streams", both, 1),
+            ("all_gather", "forward", "keys and values of both streams", streams.tokens, 2),
+            ("reduce_scatter", "backward", "gradients of keys and values of both streams", streams.tokens, 2),
         )
         received = (both * (ranks - 1), ranks)
         exchange = Exchange(calls=calls if ranks > 1 else (), forward=received, backward=received)
