@@ -45,7 +45,7 @@ from meshlang.testing.ranks import RankPool
 HERE = Path(__file__)
 
 #: Seconds of one sequence's forward on a share of the model.
-FORWARD = 0.24
+FORWARD = 0.2
 
 
 def executor_of(program: Program, parts: dict[tuple[int, int], Any], *, window: int, limit: float) -> Executor:
@@ -121,7 +121,7 @@ def schedules(ranks: int) -> dict[str, Program]:
 
 def durations(program: Program, seconds: float) -> tuple[float, list[dict[Op, float]]]:
     """(makespan, for each rank how long its operations take), as simulated without links."""
-    timeline = simulate(program, Costs(forward=seconds, backward=2 * seconds))
+    timeline = simulate(program, Costs(forward=seconds, backward=2.0))
     rows = [
         {op: end - start for op, start, end in zip(row, starts, ends, strict=True)}
         for row, starts, ends in zip(program.order, timeline.starts, timeline.ends, strict=True)
