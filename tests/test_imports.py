@@ -265,8 +265,9 @@ def _loaded(code: str) -> list[str]:
         "import meshlang.testing.plugin, meshlang.testing.placements, meshlang.testing.contract",
         f"from meshlang.compiler import *; assert not check(Request(source=Source(name='s', text={SPEC!r})))",
         f"from meshlang.compiler import *; compile(Request(source=Source(name='s', text={SPEC!r})))",
+        "import meshlang.report.page.page, meshlang.report.page.contents",
     ],
-    ids=["meshlang", "compiler", "cli", "testing", "check", "plan"],
+    ids=["meshlang", "compiler", "cli", "testing", "check", "plan", "report"],
 )
 def test_torch_is_not_loaded(code: str) -> None:
     """Importing meshlang, checking a spec and planning it load no torch, no torchtitan, no numpy."""

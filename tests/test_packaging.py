@@ -19,7 +19,7 @@ SETUPTOOLS: dict[str, Any] = PROJECT["tool"]["setuptools"]
 FOLDERS: dict[str, str] = SETUPTOOLS["package-dir"]
 
 #: Files that are read at run time beside the Python that reads them.
-DATA = (".md", ".toml", ".typed", ".css", ".js")
+DATA = (".md", ".toml", ".typed", ".css", ".js", ".html")
 
 
 def _files(*suffixes: str) -> set[str]:

@@ -26,6 +26,7 @@ COMMANDS = {
     "launch": ("launch", "launch_command"),
     "mesh": ("mesh", "mesh_command"),
     "plan": ("plan", "plan_command"),
+    "report": ("report", "report_command"),
     "schedule": ("schedule", "schedule_command"),
     "schema": ("about", "schema_command"),
     "strategies": ("about", "strategies_command"),

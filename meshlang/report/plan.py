@@ -34,7 +34,7 @@ def plan_text(plan: Plan, *, rank: int = 0) -> str:
 def _head(plan: Plan) -> list[str]:
     axes = " x ".join(f"{axis.name} {axis.size}" for axis in plan.mesh.axes)
     lines = [f"{plan.model} on {plan.ranks} ranks: {axes}"]
-    carried = [f"{name} carries {_ROLES[role]}" for name, role in plan.roles if plan.mesh.size(name) > 1]
+    carried = [f"{name} carries {ROLES[role]}" for name, role in plan.roles if plan.mesh.size(name) > 1]
     if carried:
         lines.append("  " + ", ".join(carried))
     sizes, precision = plan.sizes, plan.precision
@@ -105,7 +105,8 @@ def _type(word: str, precision: Precision) -> str:
     return f"{word} {getattr(precision, word)}" + ("" if word in precision.written else " (assumed)")
 
 
-_ROLES = {
+#: What an axis carries, in words.
+ROLES = {
     "data": "the batch",
     "context": "the sequence",
     "tensor": "weights",
