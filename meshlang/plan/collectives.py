@@ -314,12 +314,15 @@ def _gradient(kind: Kind, axis: str, where: str, size: int, plan: Plan) -> Colle
 def state_bytes(plan: Plan) -> StateBytes:
     """Parameters, gradients and AdamW's two moments at rest, on the fullest rank.
 
-    It has coordinate 0 on every axis but a pipeline's, whose ranks hold different stages. Of two
-    replicas only the first has moments.
+    It has coordinate 0 on every axis but a pipeline's, whose ranks hold different stages.
     """
+    return max((state_at(plan, each) for each in _candidates(plan)), key=lambda state: state.total)
+
+
+def state_at(plan: Plan, coordinate: dict[str, int]) -> StateBytes:
+    """The same of the rank at a coordinate. Of two replicas only the first has moments."""
     width = DTYPE_BYTES[plan.precision.state]
-    counts = [(_parameters(plan, each), _stepped(plan, each)) for each in _candidates(plan)]
-    elements, stepped = max(counts, key=lambda count: 2 * count[0] + 2 * count[1])
+    elements, stepped = _parameters(plan, coordinate), _stepped(plan, coordinate)
     return StateBytes(parameters=elements * width, gradients=elements * width, optimizer=2 * stepped * width)
 
 

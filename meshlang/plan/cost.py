@@ -23,8 +23,9 @@ from math import prod
 
 from ..language.spec import DTYPE_BYTES
 from ..pipeline.actions import flat
+from .collectives import state_at
 from .gathers import MOST_ACTIVE
-from .ir import Edge, Plan, Saved, Stage, Tensor, Unit, numel
+from .ir import Edge, Plan, Saved, Stage, Tensor, Unit
 
 #: Bytes of an element of each type that a saved value may have beside the types of values.
 _OTHER = {"bool": 1, "int64": 8, "complex64": 8}
@@ -73,10 +74,9 @@ def memory_at(plan: Plan, place: int) -> Memory:
 
 
 def _state(plan: Plan, place: int) -> int:
-    """Parameter, gradient and two moments, of the tensors that are there."""
+    """Of the rank with coordinate 0 on every other axis, which holds the most."""
     here = dict.fromkeys(plan.mesh.names, 0) | dict.fromkeys(plan.axes_of("pipeline"), place)
-    held = (t for t in plan.tensors if t.kind == "parameter" and plan.holds(t, here))
-    return 4 * DTYPE_BYTES[plan.precision.state] * sum(numel(t.local_shape(plan.mesh, here)) for t in held)
+    return state_at(plan, here).total
 
 
 # Units
