@@ -37,7 +37,9 @@ class LiveBytes(TorchDispatchMode):
 
 def rank_steps(recipe: str, plans: dict[str, Plan], rounds: int) -> dict[str, dict[str, Any]]:
     """For each plan: seconds of each round, loss, issued collectives, peak of live bytes."""
-    runs = {name: _Run(recipe, plan) for name, plan in plans.items()}
+    first = next(iter(plans.values()))  # all plans have one mesh, and FSDP wants one object for it
+    dims = titan.parallel_dims_of(titan.laid_out(titan.config_of(recipe, first), first), first)
+    runs = {name: _Run(recipe, plan, dims) for name, plan in plans.items()}
     for run in runs.values():
         run.step()  # what is made once
     for _ in range(rounds):
@@ -49,10 +51,10 @@ def rank_steps(recipe: str, plans: dict[str, Plan], rounds: int) -> dict[str, di
 class _Run:
     """A model under one plan."""
 
-    def __init__(self, recipe: str, plan: Plan) -> None:
+    def __init__(self, recipe: str, plan: Plan, dims: Any) -> None:
         rank = dist.get_rank()
         self.config = titan.laid_out(titan.config_of(recipe, plan), plan)
-        self.dims = titan.parallel_dims_of(self.config, plan)
+        self.dims = dims
         self.model = titan.build(self.config, plan, self.dims)
         self.plan, self.seconds = plan, list[float]()
         batch = titan.own_batch(self.config, plan)
