@@ -112,18 +112,21 @@ _TOKEN = re.compile(
     r"""\"(?:\\.|[^"\\])*\"|'[^']*'|[\[\]{},=]|[0-9]{4}-[0-9]{2}-[0-9]{2}\ [0-9:.Z+-]+|[^\s\[\]{},="']+""", re.VERBOSE
 )
 
+#: Marks of one line, with the blanks that follow or surround them.
+_SPACED = {",": ", ", "=": " = ", "{": "{ "}
+
 
 def _value(text: str) -> str:
     """A value as written; blanks between the parts of one line are evened, and no comma ends an array."""
     if "\n" in text or text[:1] not in ("[", "{"):
         return text
     found = ""
-    for token in _TOKEN.findall(text):
+    for token in map(str, _TOKEN.findall(text)):
         if token in ("]", "}"):
             found = found.rstrip(" ,") + (" " if token == "}" and not found.endswith("{ ") else "") + token
             found = found.replace("{ }", "{}") if token == "}" and found.endswith("{ }") else found
         else:
-            found += {",": ", ", "=": " = ", "{": "{ "}.get(token, token)
+            found += _SPACED.get(token, token)
     return found
 
 

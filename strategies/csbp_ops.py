@@ -86,7 +86,7 @@ def install(plan: Plan, use: StrategyUse, model: nn.Module, mesh: DeviceMesh | N
     if options.get("prune_last"):
         if not hasattr(model, "prune_last"):
             raise LoweringError([f"{type(model).__name__} has no `prune_last`: its last layer keeps its clean rows"])
-        model.prune_last = True
+        setattr(model, "prune_last", True)  # noqa: B010  (a plain attribute of some models)
     exchange, others = exchange_of(streams_of(plan, use), use, mesh)
     for looks in attending(plan, use.axis):
         module = model.get_submodule(looks.module)

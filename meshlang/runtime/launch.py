@@ -101,11 +101,13 @@ def _config(recipe: str, flags: Sequence[str]) -> Trainer.Config | int:
     module, _, function = recipe.partition(":")
     name, sys.argv[0] = sys.argv[0], "meshlang launch SPEC --"  # in torchtitan's help
     try:
-        return ConfigManager().parse_args(["--module", module, "--config", function, *flags])
+        read = ConfigManager().parse_args(["--module", module, "--config", function, *flags])
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else 2
     finally:
         sys.argv[0] = name
+    assert isinstance(read, Trainer.Config)
+    return read
 
 
 def _resumable(config: Trainer.Config, plan: Plan, spec: Spec, flags: Sequence[str]) -> None:
