@@ -187,7 +187,7 @@ def test_sections_are_those_of_the_plan(reports: dict[str, Made]) -> None:
     every = {"summary", "mesh", "tensors", "model", "memory", "decided"}
     assert all(every <= found for found in has.values())
     assert {name for name, found in has.items() if "pipeline" in found} == {"bsipipe", "pipeline"}
-    assert {name for name, found in has.items() if "blocks" in found} == {"blocks"}
+    assert {name for name, found in has.items() if "blocks" in found} == {"blocks", "diffusion"}
 
 
 def run(*args: object) -> Result:

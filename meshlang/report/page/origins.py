@@ -40,7 +40,7 @@ class Line:
 
 
 def lines_of(spec: Spec, plan: Plan) -> Iterator[Line]:
-    """Rules on dims that no tensor has, which cut values alone, and what is also cut at rest."""
+    """Rules on dims that no tensor has, which cut values alone; what strategies cut; what is also cut at rest."""
     held = {name for tensor in plan.tensors for dim in tensor.dims for name in dim.names}
     has = {name for edge in plan.edges for names in edge.names for name in names}
     for rule in spec.rules:
@@ -48,6 +48,10 @@ def lines_of(spec: Spec, plan: Plan) -> Iterator[Line]:
             where = "values" if rule.pattern is None else f"values within {rule.pattern.text}"
             over = TIMES.join(f"{axis.value} {plan.mesh.size(axis.value)}" for axis in rule.axes) or "whole"
             yield Line(what=where, name=rule.name, over=over, origin=_origin(rule.level, rule.span))
+    for table in spec.strategies:
+        for name in type(table.plugin).places:
+            over, by = f"{table.plugin.axis} {plan.mesh.size(table.plugin.axis)}", f"strategy.{table.name.value}"
+            yield Line(what="values", name=name, over=over, origin=_origin(by, table.name.span))
     if spec.store is not None and spec.store.over:
         over = TIMES.join(f"{axis.value} {plan.mesh.size(axis.value)}" for axis in spec.store.over)
         yield Line(

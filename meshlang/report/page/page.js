@@ -22,7 +22,9 @@
   }
   document.addEventListener("pointermove", event => {
     const at = event.target.closest && event.target.closest("[data-tip]");
-    if (at) tell(at.dataset.tip, event.clientX, event.clientY);
+    const mesh = at && at.closest(".mesh svg");
+    const beside = mesh ? mesh.getBoundingClientRect().right : 0;  // beside a small mesh, so that it hides no rank
+    if (at) tell(at.dataset.tip, mesh && beside + 260 < innerWidth ? beside : event.clientX, event.clientY);
     else if (!event.target.closest || !event.target.closest(".timeline")) hush();
   });
   document.addEventListener("wheel", hush, { passive: true });
@@ -225,6 +227,7 @@
         const k = timeline.makespan / span;
         for (const layer of layers) {
           layer.setAttribute("transform", `translate(${(timeline.left - k * timeline.left - from / span * timeline.wide).toFixed(3)} 0) scale(${k.toFixed(5)} 1)`);
+          layer.classList.toggle("dense", timeline.usual * k < timeline.dense);
         }
         picture.dataset.zoom = k.toFixed(3);
         name();
@@ -251,7 +254,13 @@
       lines.push(`${+start.toPrecision(6)} to ${+end.toPrecision(6)}`, `held then: ${+holds(rank, start).toPrecision(4)}`);
       return lines.join("\n");
     };
-    const top = rank => { for (const curve of curves) curve.classList.toggle("top", +curve.dataset.rank === rank); };
+    const top = rank => {
+      for (const curve of curves) {
+        const mine = +curve.dataset.rank === rank;
+        if (mine && !curve.classList.contains("top")) curve.parentNode.append(curve);
+        curve.classList.toggle("top", mine);
+      }
+    };
     const visit = (rank, index) => {
       at = [rank, index];
       const op = timeline.rows[rank][index];

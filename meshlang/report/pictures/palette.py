@@ -55,6 +55,7 @@ text.quiet{{fill:{mute}}}text.upon{{fill:{deep}}}text.bad{{fill:{warn}}}text.on-
 .thin{{stroke:{paper};stroke-width:.8}}
 .limit{{stroke:{warn};stroke-width:1.5;stroke-dasharray:5 3}}
 .clear{{fill:none}}.faint{{fill-opacity:.32}}.half{{fill-opacity:.62}}
+.dense .thin{{stroke:none}}
 .curve{{fill:none;stroke:{line};stroke-width:1}}.curve.top{{stroke:{s0};stroke-width:2}}
 .cut{{stroke:{ink};stroke-width:1.6;fill:none}}
 """

@@ -15,8 +15,10 @@ from .canvas import MONO, Picture, box, legend, line, ticks, words
 from .markup import Markup, joined, tag
 
 #: Ranks, and operations of all of them, that are drawn.
-MOST_RANKS, MOST_OPS = 64, 24_000
+MOST_RANKS, MOST_OPS = 64, 36_000
 LEFT, WIDE, TOP, CURVES = 70.0, 1010.0, 44.0, 130.0
+#: Where operations are narrower, no line between them is drawn: it would hide them.
+MOST_DENSE = 4.0
 _NAMES = {"F": "forward", "B": "backward", "I": "gradient of inputs", "W": "gradients of weights"}
 
 
@@ -54,15 +56,20 @@ def timeline_picture(title: str, program: Program, timeline: Timeline, axis: str
     ranks = drawn_ranks(program)
     row, scale = row_height(ranks), WIDE / (timeline.makespan or 1.0)
     bottom = TOP + row * ranks
+    dense = " dense" if usual_width(timeline) < MOST_DENSE else ""
     below = bottom + 46
     body = [
         legend(LEFT, 14, list(_kinds(program))),
-        *_grid(timeline.makespan, scale, bottom, below),
+        *_grid(program, timeline.makespan, scale, bottom, below),
         *(
             words(LEFT - 8, TOP + row * r + row / 2 + 4, f"{axis} {r}", "end")
             for r in range(0, ranks, 1 if row > 10 else 4)
         ),
-        tag("g", tag("g", *_rows(program, timeline, ranks, scale, row), class_="x"), clip_path="url(#plot)"),
+        tag(
+            "g",
+            tag("g", *_rows(program, timeline, ranks, scale, row), class_=f"x{dense}"),
+            clip_path="url(#plot)",
+        ),
         tag("g", *_labels(program, timeline, ranks, scale, row), class_="labels"),
         *_curves(program, timeline, ranks, scale, below),
     ]
@@ -77,6 +84,12 @@ def timeline_picture(title: str, program: Program, timeline: Timeline, axis: str
         height=below + CURVES + 40,
         body=joined([tag("defs", clip), *body]),
     )
+
+
+def usual_width(timeline: Timeline) -> float:
+    """Pixels of the operation in the middle, by their lengths, with all in sight."""
+    found = sorted(end - start for start, end in zip(timeline.starts[0], timeline.ends[0], strict=True))
+    return found[len(found) // 2] * WIDE / (timeline.makespan or 1.0) if found else WIDE
 
 
 def _kinds(program: Program) -> Iterator[tuple[str, str]]:
@@ -121,14 +134,14 @@ def _labels(program: Program, timeline: Timeline, ranks: int, scale: float, row:
                 yield words(LEFT + (start + end) / 2 * scale, y, text, "mono small mid on-op")
 
 
-def _grid(makespan: float, scale: float, bottom: float, below: float) -> Iterator[Markup]:
+def _grid(program: Program, makespan: float, scale: float, bottom: float, below: float) -> Iterator[Markup]:
     """Time, and the names of both parts."""
     marks = []
     for at in ticks(makespan, 12):
         x = LEFT + at * scale
         marks += [line(x, bottom, x, bottom + 4), words(x, bottom + 16, f"{at:g}", "small mid quiet")]
     yield tag("g", *marks, class_="ticks")
-    yield words(LEFT, 34, "operations, by sequence" + " (and subsequence)", "quiet small")
+    yield words(LEFT, 34, "operations, by sequence" + " and subsequence" * (program.subsequences > 1), "quiet small")
     yield words(
         LEFT,
         below - 8,
@@ -187,4 +200,5 @@ def timeline_data(program: Program, timeline: Timeline) -> dict[str, Any]:
         "row": row_height(ranks),
         "bottom": TOP + row_height(ranks) * ranks,
     }
+    place |= {"usual": usual_width(timeline), "dense": MOST_DENSE}
     return {"makespan": timeline.makespan, "rows": rows, "held": held, "parts": program.subsequences > 1, **place}
