@@ -136,7 +136,9 @@ def test_the_tree_has_every_collective(reports: dict[str, Made]) -> None:
 def test_collectives_stand_at_their_module(reports: dict[str, Made]) -> None:
     """`wo`'s sum stands at `wo`, a layer's gather at the layer, the loss at the model."""
     root = tree(reports["tiny"].plan)
-    assert modules(root)["layers.*.attention.wo"] == 4
+    counts = modules(root)
+    assert [counts[name] for name in ("layers", "layers.*", "layers.*.attention.qkv_linear")] == [1, 4, 4]
+    assert counts["layers.*.attention.wo"] == 4
 
     def at(module: Module, name: str) -> Module | None:
         found = [module] if module.name == name else [at(inner, name) for inner in module.modules]

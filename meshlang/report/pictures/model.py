@@ -47,9 +47,8 @@ def tree(plan: Plan) -> Module:
     known = {"": root}
     names = dict.fromkeys(edge.module for edge in plan.edges)
     names |= dict.fromkeys(tensor.fqn.rpartition(".")[0] for tensor in plan.tensors)
-    for name in names:
-        if name:
-            _at(template(name), known).count += 1
+    for each in dict.fromkeys(around for name in names for around in _around(name)):
+        _at(template(each), known).count += 1
     for calls in _alike(plan):
         first, _, what = calls[0].where.partition(" ")
         heads = [_SOME.sub(".*", head) for head in re.split(r"[+,]", first)]
@@ -59,6 +58,12 @@ def tree(plan: Plan) -> Module:
         told = what if whole else f"{_left(calls[0].where, module.name)}"
         module.calls.append(Called(call=calls[0], what=_open(told), stages=stages))
     return root
+
+
+def _around(name: str) -> Iterator[str]:
+    """A module and those that it lies in, outermost first; not the model."""
+    parts = name.split(".") if name else []
+    yield from (".".join(parts[:length]) for length in range(1, len(parts) + 1))
 
 
 def _left(where: str, name: str) -> str:
