@@ -139,3 +139,12 @@ def test_plan_of_two_replicas_is_read_back(spec: Path) -> None:
     assert program_problems(program) == []
     assert plan.pipeline is not None
     assert plan.pipeline.program is None
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "1e308"])
+@pytest.mark.parametrize("option", ["--backward", "--attention", "--latency", "--fit"])
+def test_times_are_finite_numbers(spec: Path, option: str, number: str) -> None:
+    """What float() reads and no sum of times can hold is wrong usage."""
+    result = run("schedule", spec, option, number)
+    assert result.exit_code == 2
+    assert f"Invalid value for '{option}'" in result.output

@@ -18,8 +18,22 @@ if TYPE_CHECKING:
     from ..pipeline.ir import Program
     from ..plan.ir import Plan
 
-_TIME = click.FloatRange(min=0)
-_SHARE = click.FloatRange(min=0, max=1)
+#: Above it, sums of times are no longer exact to a part of a thousand.
+_LONGEST = 1e9
+
+
+class _Finite(click.FloatRange):
+    """A range without what float() also reads: nan, inf, and numbers whose sums are infinite."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not number <= _LONGEST:
+            self.fail(f"{value} is not a number from 0 to {_LONGEST:g}.", param, ctx)
+        return number
+
+
+_TIME = _Finite(min=0)
+_SHARE = _Finite(min=0, max=1)
 
 
 def _costs(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..fold import fold
 from ..language.spec import DTYPE_BYTES
-from .ir import Collective, Plan, Tensor
+from .ir import Collective, Option, PipelineUse, Plan, Tensor
 from .promises import said
 
 #: A rectangle of a tensor: for each dim the first row and the row past the last.
@@ -72,8 +72,59 @@ def _mesh(before: Plan, after: Plan) -> Iterator[str]:
         yield f"sizes {before.sizes.batch} x {before.sizes.seq} -> {after.sizes.batch} x {after.sizes.seq}"
     if before.recompute != after.recompute:
         yield f"recomputed {_modules(before)} -> {_modules(after)}"
-    if before.block != after.block:
+    for key in ("state", "compute", "reduce"):
+        yield from _changed(f"{key} type", getattr(before.precision, key), getattr(after.precision, key))
+    yield from _strategies(before, after)
+    yield from _pipeline(before.pipeline, after.pipeline)
+    if before.block != after.block and _blocks(before) != _blocks(after):
         yield f"blocks {_blocks(before)} -> {_blocks(after)}"
+
+
+def _changed(name: str, old: object, new: object) -> Iterator[str]:
+    if old != new:
+        yield f"{name} {_word(old)} -> {_word(new)}"
+
+
+def _word(value: object) -> str:
+    if value is None:
+        return "unset"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _strategies(before: Plan, after: Plan) -> Iterator[str]:
+    """Strategies by name and axis; of one that both plans have, the fields that differ."""
+    old, new = ({f"{use.name} over {use.axis}": dict(use.options) for use in p.strategies} for p in (before, after))
+    if list(old) != list(new):
+        yield f"strategies {', '.join(old) or 'none'} -> {', '.join(new) or 'none'}"
+    for name in old:
+        yield from _options(name, old[name], new.get(name, old[name]))
+
+
+def _options(name: str, old: dict[str, Option], new: dict[str, Option]) -> Iterator[str]:
+    for key in dict.fromkeys((*old, *new)):
+        yield from _changed(f"{name}: {key}", old.get(key), new.get(key))
+
+
+def _pipeline(old: PipelineUse | None, new: PipelineUse | None) -> Iterator[str]:
+    """The schedule and its numbers; of one that both plans have, its own keys and its order, too."""
+    names = ["none" if use is None else use.schedule for use in (old, new)]
+    yield from _changed("pipeline", *names)
+    if old is None or new is None:
+        return
+    for key in ("microbatches", "subsequences", "chunks", "split"):
+        yield from _changed(key, getattr(old, key), getattr(new, key))
+    if old.schedule != new.schedule:
+        return
+    found = list(_options(old.schedule, dict(old.options), dict(new.options)))
+    yield from found
+    if not found and _numbers(old) == _numbers(new) and (old.order, old.program) != (new.order, new.program):
+        yield f"{old.schedule}: another order"
+
+
+def _numbers(use: PipelineUse) -> tuple[object, ...]:
+    """All that makes another order under one schedule and its keys; the rest is the file that it comes from."""
+    ranks = len(use.order) if use.program is None else use.program.ranks
+    return ranks, use.microbatches, use.subsequences, use.chunks
 
 
 def _blocks(plan: Plan) -> str:

@@ -1,0 +1,88 @@
+"""What differs between two plans although their tensors and collectives are alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from meshlang.compiler import Request, compile
+from meshlang.plan.diff import diff
+from meshlang.plan.ir import Plan
+
+PIPELINE = """meshlang = 1
+include = ["preset:whole_weights"]
+model = "llama/tiny"
+
+[mesh]
+pp = 4
+
+[sizes]
+batch = 8
+seq = 256
+
+[pipeline]
+schedule = "bsipipe"
+microbatches = 8
+chunks = 1
+"""
+
+BLOCKS = """meshlang = 1
+include = ["preset:whole_weights"]
+model = "block_diffusion/tiny"
+
+[mesh]
+block = 2
+
+[sizes]
+batch = 8
+seq = 256
+
+[strategy.csbp]
+axis = "block"
+block_size = 16
+"""
+
+
+def planned(folder: Path, text: str, *sets: str) -> Plan:
+    """The plan of a spec with keys laid over it."""
+    path = folder / "spec.toml"
+    path.write_text(text)
+    return compile(Request.of(str(path), sets=sets))
+
+
+@pytest.mark.parametrize(
+    ("text", "laid", "line"),
+    [
+        (PIPELINE, "pipeline.schedule=chimera", "pipeline bsipipe -> chimera"),
+        (PIPELINE, "pipeline.sync=lazy", "bsipipe: sync eager -> lazy"),
+        (PIPELINE, "pipeline.microbatches=4", "microbatches 8 -> 4"),
+        (PIPELINE, "pipeline.subsequences=2", "subsequences unset -> 2"),
+        (PIPELINE, "mesh.pp=1", "pp 4 -> 1"),
+        (PIPELINE, "precision.reduce=bfloat16", "reduce type float32 -> bfloat16"),
+        (BLOCKS, "strategy.csbp.prune_last=true", "csbp over block: prune_last false -> true"),
+        (BLOCKS, "strategy.csbp.kernel=flash", "csbp over block: kernel auto -> flash"),
+    ],
+)
+def test_what_runs_otherwise_is_told(tmp_path: Path, text: str, laid: str, line: str) -> None:
+    """A key of a schedule, a strategy or a precision is a difference, also where nothing else moves for it."""
+    found = diff(planned(tmp_path, text), planned(tmp_path, text, laid))
+    assert line in found.mesh
+    assert not any("another order" in each for each in found.mesh)
+
+
+def test_strategies_are_told_by_name(tmp_path: Path) -> None:
+    """Another strategy on the same blocks is told as such, and the blocks are not said to change into themselves."""
+    other = BLOCKS.replace("strategy.csbp", "strategy.combined_context")
+    found = diff(planned(tmp_path, BLOCKS), planned(tmp_path, other))
+    assert found.mesh == ("strategies csbp over block -> combined_context over block",)
+
+
+def test_files_with_other_orders_differ(tmp_path: Path) -> None:
+    """The order of a file is a difference where its name and numbers are not."""
+    text = PIPELINE.replace("pp = 4", "pp = 2").replace('"bsipipe"', '"csv"\nfile = "order.csv"').replace("= 8", "= 2")
+    (tmp_path / "order.csv").write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
+    before = planned(tmp_path, text)
+    (tmp_path / "order.csv").write_text("0F0,0F1,0B0,0B1\n1F0,1F1,1B0,1B1\n")
+    assert diff(before, planned(tmp_path, text)).mesh == ("csv: another order",)
+    assert diff(before, before).empty
