@@ -149,7 +149,7 @@ def schedule_name(plan: Plan) -> str | None:
 
 
 def _pipelines(plan: Plan, resolved: Resolved, bag: Bag) -> None:
-    """A schedule is one that torch has, or says its order; and how often weights come is known."""
+    """A schedule has a part that runs, its order comes to an end, and how often weights come is known."""
     pipeline = resolved.spec.pipeline
     if pipeline is None or plan.pipeline is None or not plan.stages:
         return
@@ -162,11 +162,29 @@ def _pipelines(plan: Plan, resolved: Resolved, bag: Bag) -> None:
         bag.add(Diagnostic(code="not-launchable", message=message, label=Label(span=name.span)))
     for message in _never_ends(plan):
         bag.add(Diagnostic(code="not-launchable", message=f"`{name.value}`: {message}", label=Label(span=name.span)))
-    stored = any(tensor.stored for tensor in plan.tensors)
-    freed = any(unit.after_forward == "free" for unit in plan.units) or (plan.pipeline.chunks or 1) > MOST_ACTIVE
-    if stored and freed and not plan.pipeline.order:
-        message = f"`{name.value}` does not say its order, so it is not known how often freed weights are gathered"
-        bag.add(Diagnostic(code="not-launchable", message=message, label=Label(span=name.span)))
+    _gathered_again(plan, resolved, bag)
+
+
+def _gathered_again(plan: Plan, resolved: Resolved, bag: Bag) -> None:
+    """How often weights are gathered that do not stay is counted along an order in torch's notation alone."""
+    pipeline, use, store = resolved.spec.pipeline, plan.pipeline, resolved.spec.store
+    if pipeline is None or use is None or use.order or not any(tensor.stored for tensor in plan.tensors):
+        return
+    word = store.after_forward if store is not None else None
+    name, labels, fix = pipeline.schedule.name, (), ()
+    if word is not None and any(unit.after_forward == "free" for unit in plan.units):
+        weights = 'weights that [store] after_forward = "free" frees'
+        labels = (Label(span=word.span, text="frees them"),)
+        fix = (Help(text='`after_forward = "keep"` gathers them once', edits=(Edit(span=word.span, text='"keep"'),)),)
+    elif (use.chunks or 1) > MOST_ACTIVE:
+        weights = f"weights where a rank holds {use.chunks} stages, more than {MOST_ACTIVE}"
+    else:
+        return
+    why = "is a Program, which has none" if use.program is not None else "does not say its order"
+    note = f"it is counted along an order in torch's notation, and `{name.value}` {why}"
+    message = f"a plan does not count how often `{name.value}` gathers {weights}"
+    label = Label(span=name.span)
+    bag.add(Diagnostic(code="not-launchable", message=message, label=label, labels=labels, notes=(note,), help=fix))
 
 
 def _never_ends(plan: Plan) -> Iterator[str]:
