@@ -35,7 +35,7 @@ from typing import ClassVar, Literal
 
 from .diagnostics import Diagnostic, Help, Label
 from .language.files import lies_outside, outside
-from .language.spec import PluginTable
+from .language.spec import DTYPE_BYTES, PluginTable
 from .mesh import Mesh
 from .pipeline.ir import Program
 from .pipeline.notation import program_of
@@ -45,6 +45,7 @@ from .plan.ir import Collective, Edge, PipelineUse, Plan, Saved, StrategyUse, Te
 from .source import Source, Span
 
 __all__ = [
+    "DTYPE_BYTES",
     "Blocks",
     "Collective",
     "Context",

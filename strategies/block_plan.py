@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from meshlang.diagnostics import Edit, Help
-from meshlang.strategy import Blocks, Collective, Context, Diagnostic, Edge, Plan, Strategy
+from meshlang.strategy import DTYPE_BYTES, Blocks, Collective, Context, Diagnostic, Edge, Plan, Strategy
 
 from .block_layout import Streams
 from .context import Looks, looking
@@ -24,9 +24,6 @@ KERNEL = {"says": "what computes attention: flex and flash are fast on a GPU and
 
 #: The rows of both streams, as a card writes them.
 ROWS = ("seq", "stream")
-
-#: Bytes of an element of each type that a plan computes in.
-WIDTH = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
 
 def attending(plan: Plan, axis: str) -> tuple[Looks, ...]:
@@ -215,7 +212,7 @@ def _token_bytes(plan: Plan, each: Looks, axis: str) -> int | None:
                 return None
             part *= size // plan.mesh.product([a for a in axes if a != axis])
         total += part
-    return total * WIDTH[plan.precision.compute]
+    return total * DTYPE_BYTES[plan.precision.compute]
 
 
 def _received(tokens: tuple[int, int], width: int | None, plan: Plan) -> int | None:

@@ -6,14 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, final
 
-from meshlang.strategy import Collective, Context, Diagnostic, Edge, Plan, Saved, Strategy
+from meshlang.strategy import DTYPE_BYTES, Collective, Context, Diagnostic, Edge, Plan, Saved, Strategy
 
 from .context import AXIS, BALANCE, Balance, Looks, balanced, carries_sequence, looking, name, sequence_dim
 
 Pass = Literal["forward", "backward"]
-
-#: Bytes of an element of each type that a plan computes in.
-WIDTH = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
 
 @final
@@ -73,14 +70,14 @@ def _saved(each: Looks) -> Iterator[Saved]:
 
 def _messages(plan: Plan, each: Looks, axis: str) -> Iterator[Collective]:
     """P - 1 messages of keys and values in each pass, and P - 1 of their gradients in the backward."""
-    width = WIDTH[plan.precision.compute]
+    width = DTYPE_BYTES[plan.precision.compute]
     hops = (plan.mesh.size(axis) - 1) * plan.sizes.accumulation
     parts = [_elements(plan, edge) for edge in each.whole]
     total = None if None in parts else sum(part for part in parts if part is not None)
     sent: tuple[tuple[str, Pass, int], ...] = (
         ("keys and values", "forward", width),
         ("keys and values", "backward", width),
-        ("gradients of keys and values", "backward", max(width, WIDTH["float32"])),
+        ("gradients of keys and values", "backward", max(width, DTYPE_BYTES["float32"])),
     )
     for what, pass_, size in sent if hops else ():
         yield Collective(

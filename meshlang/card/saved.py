@@ -12,23 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from ..language.spec import SAVED_BYTES
 from ..language.toml import Node
 from ..near import near
 from ..source import Span
 from .dims import parse_dims
 from .fields import Fields
 from .model import RUN_SIZES, Boundary, SavedEntry
-
-#: Bytes of an element of each type that a value may be said to have.
-WIDTHS: Mapping[str, int] = {
-    "bool": 1,
-    "bfloat16": 2,
-    "float16": 2,
-    "float32": 4,
-    "int64": 8,
-    "float64": 8,
-    "complex64": 8,
-}
 
 
 def read_saved(
@@ -58,8 +48,8 @@ def _entries(
     span = node.key or node.span
     if isinstance(node.value, bool) or not isinstance(node.value, int) or node.value < 1:
         fields.add("wrong-type", f"how often `{text}` is left is a whole number, 1 or more", node.span)
-    elif colon and dtype not in WIDTHS:
-        fields.add("card-dims", f"`{dtype}` is no element type", span, guess=near(dtype, WIDTHS))
+    elif colon and dtype not in SAVED_BYTES:
+        fields.add("card-dims", f"`{dtype}` is no element type", span, guess=near(dtype, SAVED_BYTES))
     else:
         for place in places:
             ports = dict(known[place].ports())

@@ -49,6 +49,9 @@ Dtype = Literal["float64", "float32", "bfloat16", "float16"]
 
 DTYPE_BYTES: Mapping[str, int] = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
+#: The same, and of types that only a value left for the backward has.
+SAVED_BYTES: Mapping[str, int] = {**DTYPE_BYTES, "bool": 1, "int64": 8, "complex64": 8}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Precision:

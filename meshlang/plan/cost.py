@@ -21,14 +21,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from ..language.spec import DTYPE_BYTES
+from ..language.spec import DTYPE_BYTES, SAVED_BYTES
 from ..pipeline.actions import flat
 from .collectives import state_at
 from .gathers import MOST_ACTIVE
 from .ir import Edge, Plan, Saved, Stage, Tensor, Unit
-
-#: Bytes of an element of each type that a saved value may have beside the types of values.
-_OTHER = {"bool": 1, "int64": 8, "complex64": 8}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -336,7 +333,7 @@ def _value_bytes(
     whole = _part(shape, cuts, plan)
     first = {factors[0] for factors in names}
     parts = (plan.batches if "batch" in first else 1) * (plan.slices if "seq" in first else 1)
-    return whole // parts * ({**DTYPE_BYTES, **_OTHER}[dtype or plan.precision.compute])
+    return whole // parts * SAVED_BYTES[dtype or plan.precision.compute]
 
 
 def _part(shape: Sequence[int | None], cuts: Sequence[tuple[str, ...]], plan: Plan) -> int:

@@ -7,10 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import ClassVar, final
 
-from meshlang.strategy import Collective, Context, Diagnostic, Edge, Plan, Strategy
-
-#: Bytes of an element of each type that a plan computes in.
-WIDTH = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+from meshlang.strategy import DTYPE_BYTES, Collective, Context, Diagnostic, Edge, Plan, Strategy
 
 
 @final
@@ -51,7 +48,7 @@ class PackedGather(Strategy):
 
     def _calls(self, plan: Plan, module: str, edges: tuple[Edge, ...]) -> Iterator[Collective]:
         parts = [elements(plan, edge) for edge in edges]
-        size = plan.mesh.size(self.axis) * WIDTH[plan.precision.compute]
+        size = plan.mesh.size(self.axis) * DTYPE_BYTES[plan.precision.compute]
         total = None if None in parts else sum(part for part in parts if part is not None) * size
         count, where = plan.sizes.accumulation, f"{module} keys and values"
         yield Collective(kind="all-gather", axis=self.axis, where=where, pass_="forward", bytes=total, count=count)
