@@ -11,7 +11,7 @@ from .expand import choices
 from .facts import Facts, ModuleFact
 from .foldnames import element, fold_names, inside, like, outermost
 from .guess import ATTENTION, FEED_FORWARD, Guess, Guesser
-from .model import Factors, around, parent
+from .model import Factors, above, around, parent
 
 _NO_VALUE = re.compile(r"mask|pos|cache|freq|past|causal|weights$", re.IGNORECASE)
 
@@ -88,7 +88,7 @@ def _below(module: str, held: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
 
 def _outer(facts: Facts, ends: tuple[str, ...]) -> tuple[str, ...]:
     """Attention and feed-forward modules around these, and attention without weights."""
-    around_ends = {module for end in ends for module in _above(end)}
+    around_ends = {module for end in ends for module in above(end)}
     found = []
     for fqn, module in facts.modules.items():
         name = f"{fqn.rpartition('.')[2]} {module.kind}"
@@ -99,12 +99,6 @@ def _outer(facts: Facts, ends: tuple[str, ...]) -> tuple[str, ...]:
         ):
             found.append(fqn)
     return outermost(found)
-
-
-def _above(fqn: str) -> Iterator[str]:
-    while fqn:
-        fqn = parent(fqn)
-        yield fqn
 
 
 def _values(module: ModuleFact) -> tuple[str, ...]:

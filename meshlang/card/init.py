@@ -12,7 +12,7 @@ from .dims import dims_text
 from .facts import Facts
 from .foldnames import element, fold_names, like, list_sizes, stars
 from .guess import Guess, Guesser, guesser
-from .model import RUN_SIZES, parent
+from .model import RUN_SIZES, above, parent
 from .read import VERSION
 
 _CUT = re.compile(r"(vocab|mlp|heads|kv_heads)(_\d+)?")
@@ -121,7 +121,7 @@ def _units(draft: Draft) -> list[str]:
     """Each layer, and what holds parameters beside the layers; what comes behind the last layer is one."""
     holding = dict.fromkeys(parent(t.fqn) for t in draft.facts.tensors if t.kind == "parameter")
     layers = {layer for module in holding if (layer := element(module, draft.lists)) is not None}
-    shells = {above for layer in layers for above in _above(layer)} or {""}
+    shells = {outer for layer in layers for outer in above(layer)} or {""}
     order = [unit for unit in dict.fromkeys(_unit(module, shells, draft) for module in holding) if unit is not None]
     last = max((place for place, module in enumerate(order) if module in layers), default=len(order))
     behind = order[last + 1 :]
@@ -131,14 +131,8 @@ def _units(draft: Draft) -> list[str]:
 def _unit(module: str, shells: set[str], draft: Draft) -> str | None:
     """The layer that a module lies in, or the widest module around it that has no layer inside; else None."""
     layer = element(module, draft.lists)
-    inner = [each for each in (module, *_above(module)) if each not in shells]
+    inner = [each for each in (module, *above(module)) if each not in shells]
     return layer or (inner[-1] if inner else None)
-
-
-def _above(fqn: str) -> Iterator[str]:
-    while fqn:
-        fqn = parent(fqn)
-        yield fqn
 
 
 def _ties(facts: Facts) -> list[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -185,6 +185,13 @@ class Model:
 def parent(fqn: str) -> str:
     """The fqn without its last part; of a single part, the root ""."""
     return fqn.rpartition(".")[0]
+
+
+def above(fqn: str) -> Iterator[str]:
+    """Every module around one, the nearest first; the root "" is the last."""
+    while fqn:
+        fqn = parent(fqn)
+        yield fqn
 
 
 def around(fqn: str, known: Container[str]) -> str | None:

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 
 from ..diagnostics import Bag, Diagnostic, Edit, Help, Label
 from ..near import near
-from ..source import Source, Span
+from ..source import Source
 from .files import Files
+from .findings import place
 from .merge import over
 from .sets import read_sets
 from .toml import Node
@@ -113,13 +114,9 @@ def _machine(root: Node, on: str, bag: Bag) -> Node | None:
             code="unknown-machine",
             message=f"the spec describes no machine `{on}`",
             label=Label(span=span, text="chosen here"),
-            labels=tuple(Label(span=_place(table), text="described here") for table in known.values()),
+            labels=tuple(Label(span=place(table), text="described here") for table in known.values()),
             notes=(f"machines of `[topology.on]`: {have}",),
             help=fix,
         )
     )
     return None
-
-
-def _place(node: Node) -> Span:
-    return node.key or node.span

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ...fold import template
 from ...language.spec import Spec
 from ...plan.ir import Origin, Plan
-from ...source import Span
+from ...plan.resolve import origin_of
 from ..pictures.markup import Markup, joined, tag
 from ..pictures.tensors import Group
 from ..tensor import decided_by
@@ -47,20 +47,16 @@ def lines_of(spec: Spec, plan: Plan) -> Iterator[Line]:
         if rule.name not in held and rule.name in has:
             where = "values" if rule.pattern is None else f"values within {rule.pattern.text}"
             over = TIMES.join(f"{axis.value} {plan.mesh.size(axis.value)}" for axis in rule.axes) or "whole"
-            yield Line(what=where, name=rule.name, over=over, origin=_origin(rule.level, rule.span))
+            yield Line(what=where, name=rule.name, over=over, origin=origin_of(rule.level, rule.span))
     for table in spec.strategies:
         for name in type(table.plugin).places:
             over, by = f"{table.plugin.axis} {plan.mesh.size(table.plugin.axis)}", f"strategy.{table.name.value}"
-            yield Line(what="values", name=name, over=over, origin=_origin(by, table.name.span))
+            yield Line(what="values", name=name, over=over, origin=origin_of(by, table.name.span))
     if spec.store is not None and spec.store.over:
         over = TIMES.join(f"{axis.value} {plan.mesh.size(axis.value)}" for axis in spec.store.over)
         yield Line(
-            what="parameters, at rest", name="dim 0", over=over, origin=_origin("store", spec.store.over[0].span)
+            what="parameters, at rest", name="dim 0", over=over, origin=origin_of("store", spec.store.over[0].span)
         )
-
-
-def _origin(by: str, span: Span) -> Origin:
-    return Origin(by=by, file=span.source.name, line=span.line, column=span.column)
 
 
 class Anchors:
