@@ -20,6 +20,8 @@ from typing import Any, Protocol
 import torch
 from torch.nn.attention.flex_attention import AuxRequest, create_block_mask, flex_attention
 
+from .softmax_ops import finite, widened
+
 Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 #: Queries that are computed on at once by `Flash`.
@@ -77,11 +79,6 @@ class Kernel(Protocol):
         ...
 
 
-def finite(lse: torch.Tensor) -> torch.Tensor:
-    """0 in place of -inf, of a query that sees no key."""
-    return torch.where(lse == -math.inf, 0.0, lse)
-
-
 def merge(out: torch.Tensor, lse: torch.Tensor, more: torch.Tensor, more_lse: torch.Tensor) -> None:
     """Add the attention to further keys, in place: both sides are softmaxes over their own keys."""
     total = torch.logaddexp(lse, more_lse.to(lse.dtype))
@@ -104,29 +101,25 @@ class Reference:
         scores = self._scores(q, k, seen)
         lse = scores.logsumexp(-1)
         weights = torch.exp(scores - finite(lse).unsqueeze(-1))
-        out = weights @ _wide(v).unsqueeze(2)
+        out = weights @ widened(v).unsqueeze(2)
         return out.flatten(1, 2).to(q.dtype), lse.flatten(1, 2)
 
     def terms(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, seen: Seen, whole: Tensors) -> Tensors:
         """See Kernel."""
-        out, lse, grad = (_grouped(_wide(x), k) for x in whole)
+        out, lse, grad = (_grouped(widened(x), k) for x in whole)
         delta = (out * grad).sum(-1, keepdim=True)
         weights = torch.exp(self._scores(q, k, seen) - finite(lse).unsqueeze(-1))
         dv = (weights.transpose(-1, -2) @ grad).sum(2)
-        slopes = (grad @ _wide(v).unsqueeze(2).transpose(-1, -2) - delta) * weights * q.size(-1) ** -0.5
-        dq = (slopes @ _wide(k).unsqueeze(2)).flatten(1, 2)
-        dk = (slopes.transpose(-1, -2) @ _grouped(_wide(q), k)).sum(2)
+        slopes = (grad @ widened(v).unsqueeze(2).transpose(-1, -2) - delta) * weights * q.size(-1) ** -0.5
+        dq = (slopes @ widened(k).unsqueeze(2)).flatten(1, 2)
+        dk = (slopes.transpose(-1, -2) @ _grouped(widened(q), k)).sum(2)
         return dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype)
 
     def _scores(self, q: torch.Tensor, k: torch.Tensor, seen: Seen) -> torch.Tensor:
         """(B, K, G, T, S), G query heads for each key head."""
-        scores = _grouped(_wide(q), k) @ _wide(k).unsqueeze(2).transpose(-1, -2) * q.size(-1) ** -0.5
+        scores = _grouped(widened(q), k) @ widened(k).unsqueeze(2).transpose(-1, -2) * q.size(-1) ** -0.5
         mask = seen.mask(slice(0, q.size(2)), slice(0, k.size(2))).unsqueeze(2)
         return scores.masked_fill(~mask, -math.inf)
-
-
-def _wide(x: torch.Tensor) -> torch.Tensor:
-    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def _grouped(x: torch.Tensor, k: torch.Tensor) -> torch.Tensor:

@@ -21,11 +21,12 @@ from meshlang.plan.blocks import Runs
 from meshlang.strategy import Blocks, Plan, StrategyUse
 
 from .block_exchange_ops import Alone, Exchange, Gather, Neighbours, Stream, ring_group
-from .block_kernels_ops import Kernel, finite, kernel_for, merge
+from .block_kernels_ops import Kernel, kernel_for, merge
 from .block_layout import Streams, length
 from .block_plan import attending
 from .block_rows_ops import Batch, Rows, viewed
 from .ring_attention_ops import Ring
+from .softmax_ops import finite
 
 #: The batch's masks are made here: those of whole sequences need not be.
 MAKES_MASKS = True

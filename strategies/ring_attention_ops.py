@@ -23,6 +23,7 @@ from meshlang.lowering.sequence import tokens_of
 from meshlang.strategy import Plan, StrategyUse
 
 from .context import Looks, looking
+from .softmax_ops import finite, widened
 
 #: Queries and keys that are computed on at once: scores take B * N * TILE * TILE elements.
 TILE = 1024
@@ -205,15 +206,14 @@ def stream_back(
     step behind: it starts at the rank after their owner's, and comes home from the one before,
     where the owner adds its own term. So P - 1 messages of either kind are sent.
     """
-    wide = torch.promote_types(q.dtype, torch.float32)
-    delta = (grad.to(wide) * out.to(wide)).sum(-1)
-    dq = torch.zeros(q.shape, dtype=wide, device=q.device)
+    delta = (widened(grad) * widened(out)).sum(-1)
+    dq = torch.zeros(q.shape, dtype=delta.dtype, device=q.device)
     block, travelling, own = pack(k, v), None, None
     for step in range(ring.size):
         last = step == ring.size - 1
         going = [] if travelling is None else [travelling]
         passing = ring.pass_on(going if last else [*going, block])
-        sums = torch.zeros(block.shape, dtype=wide, device=q.device)
+        sums = torch.zeros(block.shape, dtype=delta.dtype, device=q.device)
         parts = tiles(q, *unpack(block, k, v), partial(mask_of, (ring.rank - step) % ring.size), scale)
         add_terms(parts, (grad, lse, delta), (dq, *unpack(sums, k, v)))
         del parts
@@ -289,11 +289,6 @@ def add_terms(parts: Iterable[Tile], of_queries: Tensors, sums: Tensors) -> None
             place += term
 
 
-def finite(lse: torch.Tensor) -> torch.Tensor:
-    """0 in place of -inf, of a query that sees no key."""
-    return torch.where(lse == -math.inf, 0.0, lse)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Tile:
     """Some queries (B, N, T, H) and some keys and values (B, K, S, H), with who may see whom (B, 1, T, S).
@@ -309,17 +304,13 @@ class Tile:
     mask: torch.Tensor
     scale: float
 
-    def wide(self, x: torch.Tensor) -> torch.Tensor:
-        """In float32 or wider."""
-        return x.to(torch.promote_types(x.dtype, torch.float32))
-
     def grouped(self, x: torch.Tensor) -> torch.Tensor:
         """(B, N, ...) -> (B, K, G, ...)."""
         return x.unflatten(1, (self.k.size(1), -1))
 
     def scores(self) -> torch.Tensor:
         """Scaled and masked, (B, K, G, T, S)."""
-        scores = self.grouped(self.wide(self.q)) @ self.wide(self.k).unsqueeze(2).transpose(-1, -2)
+        scores = self.grouped(widened(self.q)) @ widened(self.k).unsqueeze(2).transpose(-1, -2)
         return (scores * self.scale).masked_fill_(~self.mask.unsqueeze(2), -math.inf)
 
     def attend(self) -> tuple[torch.Tensor, torch.Tensor]:
@@ -327,7 +318,7 @@ class Tile:
         scores = self.scores()
         lse = scores.logsumexp(-1)
         weights = torch.exp(scores - finite(lse).unsqueeze(-1))
-        out = weights @ self.wide(self.v).unsqueeze(2)
+        out = weights @ widened(self.v).unsqueeze(2)
         return out.flatten(1, 2), lse.flatten(1, 2)
 
     def backward(self, grad: torch.Tensor, lse: torch.Tensor, delta: torch.Tensor) -> Tensors:
@@ -337,10 +328,10 @@ class Tile:
         arXiv 2205.14135, appendix B.4).
         """
         weights = torch.exp(self.scores() - finite(self.grouped(lse)).unsqueeze(-1))
-        grad = self.grouped(self.wide(grad))
+        grad = self.grouped(widened(grad))
         dv = (weights.transpose(-1, -2) @ grad).sum(2)
-        slopes = grad @ self.wide(self.v).unsqueeze(2).transpose(-1, -2) - self.grouped(delta).unsqueeze(-1)
+        slopes = grad @ widened(self.v).unsqueeze(2).transpose(-1, -2) - self.grouped(delta).unsqueeze(-1)
         slopes = slopes * weights * self.scale
-        dq = (slopes @ self.wide(self.k).unsqueeze(2)).flatten(1, 2)
-        dk = (slopes.transpose(-1, -2) @ self.grouped(self.wide(self.q))).sum(2)
+        dq = (slopes @ widened(self.k).unsqueeze(2)).flatten(1, 2)
+        dk = (slopes.transpose(-1, -2) @ self.grouped(widened(self.q))).sum(2)
         return dq, dk, dv

@@ -3,7 +3,8 @@
 import pytest
 import torch
 from meshlang_strategies import block_kernels_ops
-from meshlang_strategies.block_kernels_ops import KERNELS, Seen, finite, kernel_for, merge, tiles
+from meshlang_strategies.block_kernels_ops import KERNELS, Seen, kernel_for, merge, tiles
+from meshlang_strategies.softmax_ops import finite
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 BATCH, HEADS, KV_HEADS, HEAD_DIM = 2, 4, 2, 16
