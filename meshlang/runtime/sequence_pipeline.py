@@ -171,16 +171,14 @@ class Pipelining:
         mesh, now, feeds = parallel_dims.get_mesh("pp"), Now(), dict[int, Feed]()
         loss_options: dict[str, Any] = {}
         ends = {program.stages - 1: lambda output, labels: loss_fn(output, labels, **loss_options)[0]}
-        modules = dict[tuple[int, int], nn.Module]()
+        words = {key: options[key] for key in _PARALLELIZE}
+        parallelize = partial(parallelize_fn, parallel_dims=parallel_dims, training=training, **words)
         parts = dict[tuple[int, int], ModulePart]()
         for replica, stage in program.held(mesh.get_local_rank()):
             module = split_module(model, plan.stages[stage].modules)
             carrying = carried(part(plan, plan.stages[stage]), module, now) if program.subsequences > 1 else ()
-            words = {key: options[key] for key in _PARALLELIZE}
-            module = parallelize_fn(module, parallel_dims=parallel_dims, training=training, **words)
-            modules[replica, stage] = module
             parts[replica, stage] = ModulePart(
-                module=module,
+                module=parallelize(module),
                 now=now,
                 feeds=feeds,
                 lengths=even(training.seq_len, program.subsequences),
@@ -190,20 +188,32 @@ class Pipelining:
                 loss=ends.get(stage),
                 carrying=carrying,
             )
-        sums = _sums(program, mesh, modules, eager=_eager(plan))
-        for (replica, stage), each in parts.items():
-            each.synced = partial(sums.finished, replica, stage)
-        schedule = ProgramSchedule(
-            executor=_executor(program, mesh, parts),
-            parts=parts,
-            feeds=feeds,
-            sums=sums,
-            group=mesh.get_group(),
-            passes=plan.sizes.accumulation,
-            loss_options=loss_options,
-        )
-        trained = [module for (replica, _), module in modules.items() if replica == 0]
-        return schedule, trained, True, True
+        schedule = _schedule(plan, program, mesh, parts, feeds, loss_options)
+        return schedule, [each.module for (replica, _), each in parts.items() if replica == 0], True, True
+
+
+def _schedule(
+    plan: Plan,
+    program: Program,
+    mesh: Any,
+    parts: dict[tuple[int, int], ModulePart],
+    feeds: dict[int, Feed],
+    loss_options: dict[str, Any],
+) -> ProgramSchedule:
+    """The Program over these parts; each tells the sums of both replicas when its gradients are whole."""
+    modules = {key: each.module for key, each in parts.items()}
+    sums = _sums(program, mesh, modules, eager=_eager(plan))
+    for (replica, stage), each in parts.items():
+        each.synced = partial(sums.finished, replica, stage)
+    return ProgramSchedule(
+        executor=_executor(program, mesh, parts),
+        parts=parts,
+        feeds=feeds,
+        sums=sums,
+        group=mesh.get_group(),
+        passes=plan.sizes.accumulation,
+        loss_options=loss_options,
+    )
 
 
 def carried(plan: Plan, module: nn.Module, now: Now) -> tuple[Carrying, ...]:
