@@ -29,10 +29,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def meshlang(tmp_path: Path, site: Path) -> Meshlang:
-    """(command, spec text, more folders) -> `meshlang COMMAND spec.toml` in a process of its own."""
+    """(command, spec text, more folders) -> `meshlang COMMAND spec.toml` in a process of its own, beside a card."""
 
     def run(command: str, text: str, *more: Path) -> Ran:
         (tmp_path / "spec.toml").write_text(text)
+        shutil.copy(ROOT / "models" / "llama" / "card.toml", tmp_path)
         name, *options = command.split()
         code = "import sys; from meshlang.cli import main; sys.argv[0] = 'meshlang'; main()"
         done = subprocess.run(
