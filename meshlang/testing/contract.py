@@ -32,7 +32,7 @@ from ..pipeline.edges import receive_buffers
 from ..pipeline.laws import program_problems
 from ..plan.data import from_json, to_json
 from ..plan.derive import start
-from ..plan.ir import Plan
+from ..plan.ir import Kind, Pass, Plan
 from ..plan.stages import program_of_plan
 from ..strategy import Context, Schedule, Strategy
 
@@ -163,6 +163,16 @@ def _identity(tensor: Any) -> tuple[object, ...]:
     return tensor.fqn, tensor.kind, tensor.shape, tensor.tied, tuple(dim.names for dim in tensor.dims)
 
 
+def sends_in_words(case: Case) -> None:
+    """Each collective that `apply` adds is of a kind and a pass that plans know, over axes of the mesh."""
+    before = case.plan()
+    for call in case.plugin.apply(before).collectives:
+        assert call.kind in get_args(Kind), f"`{call.kind}` is none of {', '.join(get_args(Kind))}"
+        assert call.pass_ in get_args(Pass), f"`{call.pass_}` is none of {', '.join(get_args(Pass))}"
+        lost = set(call.axis.split("+")) - set(before.mesh.names)
+        assert not lost, f"the mesh has no axis {', '.join(sorted(lost))}"
+
+
 def round_trips(case: Case) -> None:
     """from_json(to_json(plan)) == plan, and the plan says that the plugin is in it."""
     plan = compile(case.request)
@@ -254,7 +264,7 @@ LAWS: tuple[Law, ...] = (
     loads_no_torch,
 )
 
-STRATEGY_LAWS: tuple[Law, ...] = (*LAWS, has_an_axis, applies_purely, keeps_the_model)
+STRATEGY_LAWS: tuple[Law, ...] = (*LAWS, has_an_axis, applies_purely, keeps_the_model, sends_in_words)
 
 SCHEDULE_LAWS: tuple[Law, ...] = (*LAWS, ranks_come_to_the_end)
 

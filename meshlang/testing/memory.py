@@ -16,11 +16,11 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointWrapper
-from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+from .seams import seam
 
 #: FSDP's turns around a module: what is made in them is weights and their gradients.
 _FSDP = ("pre_forward", "post_forward", "pre_backward", "post_backward", "unshard", "wait_for_unshard", "reshard")
@@ -58,19 +58,21 @@ def live_values(models: Iterable[nn.Module]) -> Iterator[Live]:
     """Follow the values that the forwards of these models, and of their loss, make."""
     live = Live()
     handles: list[Any] = []
-    for module in (module for model in models for module in model.modules() if isinstance(module, CheckpointWrapper)):
+    wrapper, units = seam("CheckpointWrapper"), seam("FSDPParamGroup")
+    wrapped: list[Any] = [module for model in models for module in model.modules() if isinstance(module, wrapper)]
+    for module in wrapped:
         inner = module._checkpoint_wrapped_module
         handles.append(inner.register_forward_pre_hook(lambda *_: _more(live, "again", 1), prepend=True))
         handles.append(inner.register_forward_hook(lambda *_: _more(live, "again", -1), always_call=True))
-    before = {name: getattr(FSDPParamGroup, name) for name in _FSDP}
+    before = {name: getattr(units, name) for name in _FSDP}
     try:
         for name, method in before.items():
-            setattr(FSDPParamGroup, name, _aside(live, method))
+            setattr(units, name, _aside(live, method))
         with _Mode(live):
             yield live
     finally:
         for name, method in before.items():
-            setattr(FSDPParamGroup, name, method)
+            setattr(units, name, method)
         for handle in handles:
             handle.remove()
 

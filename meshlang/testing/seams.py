@@ -1,4 +1,4 @@
-"""Every private name of torch that fake meshes and local ranks lean on, and nothing else.
+"""Every private name of torch that fake meshes, local ranks and measures lean on, and nothing else.
 
 When torch moves one of them, this is the one file to mend, and its test the one that says so.
 """
@@ -11,6 +11,8 @@ from typing import Any
 #: What we call it -> where torch 2.14 keeps it.
 SEAMS = {
     "AsyncCollectiveTensor": "torch.distributed._functional_collectives:AsyncCollectiveTensor",
+    "CheckpointWrapper": "torch.distributed.algorithms._checkpoint.checkpoint_wrapper:CheckpointWrapper",
+    "FSDPParamGroup": "torch.distributed.fsdp._fully_shard._fsdp_param_group:FSDPParamGroup",
     "FakeStore": "torch.testing._internal.distributed.fake_pg:FakeStore",
     "LocalTensor": "torch.distributed._local_tensor:LocalTensor",
     "LocalTensorMode": "torch.distributed._local_tensor:LocalTensorMode",

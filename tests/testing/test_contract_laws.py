@@ -13,7 +13,7 @@ from meshlang.compiler import Request
 from meshlang.language import plugins
 from meshlang.registry import PluginError, Plugins, Registry
 from meshlang.source import Source
-from meshlang.strategy import Context, Diagnostic, Plan, Strategy
+from meshlang.strategy import Collective, Context, Diagnostic, Plan, Strategy
 from meshlang.testing import contract
 
 CARD = Path(__file__).parents[2] / "models" / "llama" / "card.toml"
@@ -160,6 +160,16 @@ class Meddling(_Base):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Hyphened(Good):
+    """Sends what no plan has a word for."""
+
+    def apply(self, plan: Plan) -> Plan:
+        """A call of an unknown kind."""
+        call = Collective(kind="all-gather", axis="dp", where="w", pass_="forward", bytes=1, count=1)  # type: ignore[arg-type]
+        return replace(plan, collectives=(*plan.collectives, call))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Reshaping(_Base):
     """Changes what the model is."""
 
@@ -226,6 +236,7 @@ BROKEN = [
     (contract.checks_purely, Moody, "something else the second time"),
     (contract.applies_purely, Counting, "the second of two equal plans"),
     (contract.applies_purely, Meddling, "apply changed its plan"),
+    (contract.sends_in_words, Hyphened, "`all-gather` is none of all_gather,"),
     (contract.keeps_the_model, Reshaping, r"changed what tok_embeddings\.weight is"),
     (contract.round_trips, Forgetting, "through JSON"),
     (contract.survives_nonsense, Raising, "times = 0 gives ZeroDivisionError"),

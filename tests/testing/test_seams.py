@@ -14,8 +14,8 @@ from meshlang.testing.seams import SEAMS, SeamMovedError, seam
 
 FOLDER = Path(meshlang.testing.__file__).parent
 
-#: The recorder of collectives and the pool of ranks ask torch's operators and backends directly.
-APART = {"collectives.py", "ranks.py"}
+#: The recorder of collectives, that of memory and the pool of ranks ask torch's dispatcher and backends directly.
+APART = {"collectives.py", "memory.py", "ranks.py"}
 
 
 @pytest.mark.parametrize("name", sorted(SEAMS))

@@ -51,8 +51,8 @@ class PackedGather(Strategy):
         size = plan.mesh.size(self.axis) * DTYPE_BYTES[plan.precision.compute]
         total = None if None in parts else sum(part for part in parts if part is not None) * size
         count, where = plan.sizes.accumulation, f"{module} keys and values"
-        yield Collective(kind="all-gather", axis=self.axis, where=where, pass_="forward", bytes=total, count=count)
-        yield Collective(kind="reduce-scatter", axis=self.axis, where=where, pass_="backward", bytes=total, count=count)
+        yield Collective(kind="all_gather", axis=self.axis, where=where, pass_="forward", bytes=total, count=count)
+        yield Collective(kind="reduce_scatter", axis=self.axis, where=where, pass_="backward", bytes=total, count=count)
 
 
 def looked_over(plan: Plan, axis: str) -> dict[str, tuple[Edge, ...]]:

@@ -74,9 +74,9 @@ class PackedGather(torch.autograd.Function):
     def forward(ctx: Any, part: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
         """One all-gather."""
         ctx.group = group
-        got = part.new_empty(group.size(), *part.shape)
+        got = part.new_empty(group.size() * part.shape[0], *part.shape[1:])
         dist.all_gather_into_tensor(got, part.contiguous(), group=group)
-        return got.movedim(0, 2).flatten(2, 3)
+        return got.unflatten(0, (group.size(), -1)).movedim(0, 2).flatten(2, 3)
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
