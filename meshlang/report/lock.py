@@ -7,12 +7,15 @@ from collections.abc import Iterable
 
 from ..fold import fold
 from ..plan.cost import memory
-from ..plan.ir import Plan, Stage
+from ..plan.ir import Option, PipelineUse, Plan, Stage
 from ..plan.promises import said
 from .plan import grouped
 from .tables import shape_text
 
 _NOTE = "# Written by `meshlang plan --lock`; `--update` writes it anew. Review it as you review code."
+
+#: What plugins say of their class, not of a run.
+_OF_THE_CLASS = ("ops", "places", "usual_chunks", "slices_sequences")
 
 
 def lock_text(plan: Plan) -> str:
@@ -20,6 +23,8 @@ def lock_text(plan: Plan) -> str:
     assert plan.state_bytes is not None
     lines = [_NOTE, "lock = 1", f"model = {json.dumps(plan.model)}", f"ranks = {plan.ranks}", "", "[mesh]"]
     lines += [f"{axis.name} = {axis.size}" for axis in plan.mesh.axes]
+    lines += _strategies(plan)
+    lines += [] if plan.pipeline is None else _pipeline(plan.pipeline)
     lines += _stages(plan)
     if plan.recompute:
         known = list(dict.fromkeys(edge.module for edge in plan.edges))
@@ -33,6 +38,31 @@ def lock_text(plan: Plan) -> str:
     lines += ["", "[memory]", f"gathered = {held.gathered}", f"unsummed = {held.unsummed}"]
     lines += [] if held.activations is None else [f"activations = {held.activations}"]
     return "\n".join(lines) + "\n"
+
+
+def _strategies(plan: Plan) -> list[str]:
+    lines = _sorted((f"{use.name} over {use.axis}", "; ".join(_options(use.options))) for use in plan.strategies)
+    return ["", "[strategies]", *lines] if lines else []
+
+
+def _pipeline(use: PipelineUse) -> list[str]:
+    numbers = (("microbatches", use.microbatches), ("subsequences", use.subsequences), ("chunks", use.chunks))
+    lines = [f"{key} = {value}" for key, value in numbers if value is not None]
+    own = "; ".join(_options(use.options))
+    return [
+        "",
+        "[pipeline]",
+        f"schedule = {json.dumps(use.schedule)}",
+        *lines,
+        *([f"keys = {json.dumps(own)}"] * bool(own)),
+    ]
+
+
+def _options(options: tuple[tuple[str, Option], ...]) -> Iterable[str]:
+    """A plugin's keys as they hold, defaults too: a later default that differs is a drift."""
+    for key, value in options:
+        if value is not None and key not in _OF_THE_CLASS:
+            yield f"{key} {value if isinstance(value, str) else json.dumps(value)}"
 
 
 def _stages(plan: Plan) -> list[str]:

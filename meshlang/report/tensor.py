@@ -28,7 +28,7 @@ def tensor_text(plan: Plan, fqn: str) -> str | None:
 
 
 def _tensor(plan: Plan, tensor: Tensor, fqn: str) -> list[str]:
-    lines = [f"{tensor.fqn}: {tensor.kind}, {shape_text(tensor.shape)}"]
+    lines = [f"{fqn}: {tensor.kind}, {shape_text(tensor.shape)}"]
     lines += [f"  the same tensor as {', '.join(n for n in (tensor.fqn, *tensor.tied) if n != fqn)}"] * bool(
         tensor.tied
     )

@@ -9,6 +9,8 @@ import pytest
 from meshlang.compiler import Request, compile
 from meshlang.plan.diff import diff
 from meshlang.plan.ir import Plan
+from meshlang.report.lock import lock_text
+from meshlang.report.tensor import tensor_text
 
 PIPELINE = """meshlang = 1
 include = ["preset:whole_weights"]
@@ -66,9 +68,40 @@ def planned(folder: Path, text: str, *sets: str) -> Plan:
 )
 def test_what_runs_otherwise_is_told(tmp_path: Path, text: str, laid: str, line: str) -> None:
     """A key of a schedule, a strategy or a precision is a difference, also where nothing else moves for it."""
-    found = diff(planned(tmp_path, text), planned(tmp_path, text, laid))
+    before, after = planned(tmp_path, text), planned(tmp_path, text, laid)
+    found = diff(before, after)
     assert line in found.mesh
     assert not any("another order" in each for each in found.mesh)
+
+
+@pytest.mark.parametrize(
+    ("text", "laid", "line"),
+    [
+        (PIPELINE, "pipeline.schedule=chimera", 'schedule = "chimera"'),
+        (PIPELINE, "pipeline.sync=lazy", 'keys = "weights together; sync lazy"'),
+        (PIPELINE, "pipeline.microbatches=4", "microbatches = 4"),
+        (
+            BLOCKS,
+            "strategy.csbp.prune_last=true",
+            '"csbp over block" = "block_size 16; transport gather; kernel auto; prune_last true"',
+        ),
+    ],
+)
+def test_lock_says_what_runs(tmp_path: Path, text: str, laid: str, line: str) -> None:
+    """A key of a schedule or a strategy is in the golden file, so that another one is a drift."""
+    before, after = (lock_text(planned(tmp_path, text, *sets)).splitlines() for sets in ((), (laid,)))
+    assert line in after
+    assert line not in before
+
+
+def test_tied_tensor_is_explained_by_the_name_asked_for(tmp_path: Path) -> None:
+    """The heading has the name that was asked for, and the next line the other one."""
+    text = PIPELINE.partition("[pipeline]")[0].replace("llama/tiny", "qwen3/debugmodel").replace("pp = 4", "dp = 1")
+    told = tensor_text(planned(tmp_path, text), "lm_head.weight")
+    assert told is not None
+    first, second = told.splitlines()[:2]
+    assert first.startswith("lm_head.weight: parameter")
+    assert second == "  the same tensor as tok_embeddings.weight"
 
 
 def test_strategies_are_told_by_name(tmp_path: Path) -> None:
