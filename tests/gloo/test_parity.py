@@ -14,6 +14,7 @@ from meshlang.testing.ranks import RankPool
 RECIPES = {
     "llama/tiny": "meshlang_models.llama.config_registry:tiny",
     "llama3/debugmodel": "meshlang_models.llama3.config_registry:debugmodel",
+    "qwen3/debugmodel": "meshlang_models.qwen3.config_registry:debugmodel",
 }
 
 #: Meshes on which the larger model of the language's other card is held too.
