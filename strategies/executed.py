@@ -50,6 +50,12 @@ def sliced(schedule: NumberedSchedule, context: Context) -> Iterator[Diagnostic]
     plan, parts = context.plan, schedule.subsequences
     if parts == 1:
         return
+    rows = {names for edge in plan.edges for names in edge.names if names[0] == "seq" and len(names) > 1}
+    if rows:
+        text = " and ".join(f"({' '.join(names)})" for names in sorted(rows))
+        message = f"`{plan.model}` has rows of {text}, and slices are of a sequence with one row a token"
+        yield numbers(context, "subsequences", message, allowed=[1])
+        return
     cut = [axis for axis in plan.axes_of("context") if plan.mesh.size(axis) > 1]
     if cut:
         message = f"`{cut[0]}` cuts each sequence too, and attention over it needs whole sequences, not {parts} slices"
