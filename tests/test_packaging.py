@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from email.parser import Parser
 from pathlib import Path
 from typing import Any
@@ -98,3 +99,9 @@ def test_metadata_pins_what_moves(wheel: ZipFile) -> None:
     needs = Parser().parsestr(wheel.read(name).decode()).get_all("Requires-Dist") or []
     assert "torchtitan~=0.3.0" in needs
     assert not [need for need in needs if "==" in need.partition(";")[0]]
+
+
+def test_names_of_test_files_are_unique() -> None:
+    """Folders of tests are no packages, so pytest and imports know each file by its bare name."""
+    names = Counter(path.name for path in (ROOT / "tests").rglob("*.py") if path.name != "conftest.py")
+    assert [name for name, count in names.items() if count > 1 and name != "__init__.py"] == []
