@@ -6,6 +6,7 @@ of them hears that and answers, whatever the rank itself is waiting for.
 
 from __future__ import annotations
 
+import atexit
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -58,6 +59,7 @@ class Watch:
     running: bool = False
     steps: int = 0
     thread: threading.Thread | None = field(default=None, repr=False)
+    ended: threading.Event = field(default_factory=threading.Event, repr=False)
 
     @contextmanager
     def step(self) -> Iterator[None]:
@@ -66,11 +68,18 @@ class Watch:
         if self.board is not None and self.thread is None:
             self.thread = threading.Thread(target=self._answer, name="meshlang-watch", daemon=True)
             self.thread.start()
+            atexit.register(self.close)
         try:
             yield
             self.running = False
         finally:
             self.wanted = None
+
+    def close(self) -> None:
+        """Answer no more. A thread that is inside torch's store when Python ends would abort the process."""
+        self.ended.set()
+        if self.thread is not None:
+            self.thread.join(timeout=self.patience)
 
     def at(self, place: int, op: Op | None) -> None:
         """The rank takes its next operation; None is after the last."""
@@ -119,7 +128,8 @@ class Watch:
         assert self.board is not None
         try:
             while not self.board.check([_ASKED]):
-                time.sleep(0.2)
+                if self.ended.wait(0.2):
+                    return
             self.board.set(f"{_SAID}{self.rank}", self.said())
         except RuntimeError:  # the store has gone, and with it everyone who could ask
             return

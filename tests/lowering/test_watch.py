@@ -60,6 +60,16 @@ def test_a_rank_that_computes_answers_too() -> None:
         assert waiting.report("late").splitlines()[2] == "  rank 1: at F0.0@1, operation 1 of 2, computes or sends"
 
 
+def test_no_thread_is_left_inside_the_store() -> None:
+    """A closed watch has no thread that still asks: one that Python cuts off there aborts the process."""
+    watch = Watch(rank=0, ranks=2, order=(), board=Wires())
+    with watch.step():
+        assert watch.thread is not None
+        assert watch.thread.is_alive()
+    watch.close()
+    assert not watch.thread.is_alive()
+
+
 class Numbers(StagePart):
     """A stage that adds its number to what comes, after a random delay; gradients are all one."""
 
