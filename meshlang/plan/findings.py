@@ -9,7 +9,7 @@ from ..card.model import Model
 from ..diagnostics import Diagnostic, Edit, Help, Label
 from ..fold import fold, ranges, template, told
 from ..language.pattern import Pattern
-from ..language.spec import PlaceRule, Store, Written
+from ..language.spec import PlaceRule, Recompute, Store, Written
 from ..near import near
 from ..source import Span
 from .words import cut_over, listed, own_last, rename, said
@@ -187,6 +187,24 @@ def excepted_twice(store: Store, index: int) -> Diagnostic:
         code="decides-nothing",
         message=f"`{store.exceptions[index].text}` decides nothing: all that it names is excepted without it",
         label=Label(span=store.exception_spans[index]),
+    )
+
+
+def nothing_recomputed(table: Recompute) -> Diagnostic:
+    """An empty list of modules."""
+    return Diagnostic(
+        code="decides-nothing",
+        message="[recompute] decides nothing: `modules` names none",
+        label=Label(span=table.key),
+    )
+
+
+def recomputed_twice(table: Recompute, index: int) -> Diagnostic:
+    """A pattern of modules that all run again without it."""
+    return Diagnostic(
+        code="decides-nothing",
+        message=f"`{table.modules[index].text}` decides nothing: all that it names runs again without it",
+        label=Label(span=table.pattern_spans[index]),
     )
 
 

@@ -1,4 +1,4 @@
-"""Laws of what is written beside the rules, and decides nothing: `uneven`, and `except` of `[store]`."""
+"""Laws of what is written beside the rules, and decides nothing: `uneven`, `except`, `[recompute]`."""
 
 from __future__ import annotations
 
@@ -33,3 +33,19 @@ def exceptions_used(resolved: Resolved, bag: Bag) -> None:
             covered[index] = set()
     if parameters and parameters.keys() == set[str]().union(*covered):
         bag.add(findings.nothing_stored(store))
+
+
+def recomputing_used(resolved: Resolved, bag: Bag) -> None:
+    """Every pattern of `[recompute]` names a module that none of the others has around or in what it names."""
+    table = resolved.spec.recompute
+    if table is None:
+        return
+    if not table.modules:
+        bag.add(findings.nothing_recomputed(table))
+    modules = [module for module in resolved.model.by_module if module]
+    covered = [{module for module in modules if each.covers(module)} for each in table.modules]
+    for index in reversed(range(len(covered))):
+        others = set[str]().union(*covered[:index], *covered[index + 1 :])
+        if covered[index] <= others:
+            bag.add(findings.recomputed_twice(table, index))
+            covered[index] = set()

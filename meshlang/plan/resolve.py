@@ -19,7 +19,7 @@ from ..mesh import KNOWN_AXES, Mesh
 from ..source import Span
 from . import cut_findings, findings, mesh_findings
 from .alike import Alike, folded
-from .idle import allowances_used, exceptions_used
+from .idle import allowances_used, exceptions_used, recomputing_used
 from .ir import Origin, Precision, RunSizes
 from .mesh import check_order, inside_nodes, resolve_mesh
 from .strategies import strategy_axes, strategy_rules, written_axis
@@ -117,9 +117,8 @@ def resolve(spec: Spec, model: Model, ranks: int | None, bag: Bag) -> Resolved |
     _check_axes(spec, bag)
     if mesh is None or len(bag):
         return None
-    resolved = Resolved(
-        spec=spec, model=model, mesh=mesh, sizes=_run_sizes(spec), precision=_precision(spec), rules=rules
-    )
+    sizes, precision = _run_sizes(spec), _precision(spec)
+    resolved = Resolved(spec=spec, model=model, mesh=mesh, sizes=sizes, precision=precision, rules=rules)
     inside_nodes(spec, mesh, bag)
     for laws in (_DECISIONS, _CUTS):
         _hold(laws, resolved, bag)
@@ -393,6 +392,7 @@ _DECISIONS: tuple[Law, ...] = (
     _nothing_idle,
     allowances_used,
     exceptions_used,
+    recomputing_used,
     _outer_factor,
     _placed_alike,
 )
