@@ -29,8 +29,10 @@ from .plan.derive import start, strategy_use
 from .plan.flags import flags_agree
 from .plan.ir import Plan
 from .plan.launchable import launchable
+from .plan.names import check_names
 from .plan.promises import promises
-from .plan.resolve import Resolved, check_names, resolve
+from .plan.resolve import resolve
+from .plan.resolved import Resolved
 from .plan.stages import pipeline_context, staged
 from .plan.verify import verify
 from .registry import Plugins

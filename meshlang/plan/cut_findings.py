@@ -15,7 +15,7 @@ from .words import listed, own_last, said
 
 if TYPE_CHECKING:
     from .ir import Edge
-    from .resolve import Resolved
+    from .resolved import Resolved
 
 #: Sizes of an axis that one help offers.
 MOST_SIZES = 8

@@ -22,7 +22,7 @@ from ..card.model import Boundary, Factors, Port, TensorEntry, parent
 from ..mesh import Mesh
 from ..placement import Layout
 from .ir import Dim, Edge, Loss, PipelineUse, Plan, Role, Saved, StrategyUse, Tensor, Unit
-from .resolve import Resolved, known_sizes
+from .resolved import Resolved, known_sizes
 
 
 def start(resolved: Resolved) -> Plan:

@@ -15,7 +15,7 @@ from ..source import Span
 from .words import cut_over, listed, own_last, rename, said
 
 if TYPE_CHECKING:
-    from .resolve import Resolved
+    from .resolved import Resolved
 
 
 def unknown_dimension(name: str, key: Span, model: Model) -> Diagnostic:

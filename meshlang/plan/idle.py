@@ -8,7 +8,7 @@ from ..diagnostics import Bag
 from . import findings
 
 if TYPE_CHECKING:
-    from .resolve import Resolved
+    from .resolved import Resolved
 
 
 def allowances_used(resolved: Resolved, bag: Bag) -> None:

@@ -16,7 +16,7 @@ from ..pipeline.actions import read_cell
 from ..pipeline.check import problems
 from .gathers import MOST_ACTIVE
 from .ir import Plan, Tensor
-from .resolve import Resolved
+from .resolved import Resolved
 
 #: `Schedule.ops` of a schedule whose order torch runs as it is said.
 ORDER = "csv"

@@ -13,7 +13,7 @@ from ..source import Span
 from .words import listed, rename
 
 if TYPE_CHECKING:
-    from .resolve import Resolved
+    from .resolved import Resolved
 
 #: Axes of a mesh whose order one help spells out.
 MOST_AXES = 12

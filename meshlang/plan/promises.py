@@ -7,7 +7,7 @@ from ..fold import told
 from ..language.spec import Check, Written
 from .cost import memory
 from .ir import Plan, Tensor, numel
-from .resolve import Resolved
+from .resolved import Resolved
 
 
 def promises(plan: Plan, resolved: Resolved, bag: Bag) -> None:

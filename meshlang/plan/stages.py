@@ -22,7 +22,7 @@ from .split import BALANCE, Parts, read_split
 MOST_ACTIONS = 1_000_000
 
 if TYPE_CHECKING:
-    from .resolve import Resolved
+    from .resolved import Resolved
 
 
 def staged(plan: Plan, resolved: Resolved, bag: Bag) -> Plan:

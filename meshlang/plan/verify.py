@@ -10,7 +10,7 @@ from ..language.spec import PlaceRule
 from . import cut_findings, findings
 from .collectives import known_move, moves
 from .ir import Edge, Plan, Tensor
-from .resolve import Resolved
+from .resolved import Resolved
 
 
 def verify(plan: Plan, resolved: Resolved, bag: Bag) -> None:

@@ -9,7 +9,7 @@ import pytest
 from meshlang.card.model import Boundary, Model, TensorEntry
 from meshlang.compiler import Request, load, resolved_of
 from meshlang.plan.alike import Alike, folded, layer_of
-from meshlang.plan.resolve import Resolved
+from meshlang.plan.resolved import Resolved
 from meshlang.source import Source
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "llama_tiny_sequence_parallel.toml"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ...fold import template
 from ...language.spec import Spec
 from ...plan.ir import Origin, Plan
-from ...plan.resolve import origin_of
+from ...plan.resolved import origin_of
 from ..pictures.markup import Markup, joined, tag
 from ..pictures.tensors import Group
 from ..tensor import decided_by
