@@ -17,13 +17,12 @@ from pathlib import Path
 
 from .card.find import Cards
 from .card.model import Model
-from .card.read import flavors, read_card
-from .diagnostics import Bag, Diagnostic, Edit, Help, Label, SpecError
-from .language.files import lies_outside, outside
+from .card.named import named_model
+from .diagnostics import Bag, Diagnostic, Edit, SpecError
+from .fixes import Found, tried
 from .language.load import load_document
 from .language.read import read
 from .language.spec import PluginTable, Spec
-from .near import near
 from .plan.collectives import finish
 from .plan.derive import start, strategy_use
 from .plan.flags import flags_agree
@@ -38,11 +37,6 @@ from .plan.verify import verify
 from .registry import Plugins
 from .source import Source
 from .strategy import Context
-
-#: Fixes that are tried for one spec; findings beyond them offer none.
-MOST_TRIED = 64
-#: Flavors that are offered when a model names none.
-MOST_FLAVORS = 6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,77 +168,8 @@ def _collect(found: Iterable[Diagnostic], bag: Bag) -> None:
 
 
 def find_model(spec: Spec, request: Request, bag: Bag) -> Model | None:
-    """The flavor that `model` names: CARD/FLAVOR of an installed card, or FILE#FLAVOR beside the spec."""
-    written, span = spec.model.value, spec.model.span
-    mark = "#" if "#" in written else "/"
-    name, _, flavor = written.partition(mark)
-    path = Path(span.source.name).parent / name if mark == "#" else request.cards.path(name)
-    if path is None:
-        bag.add(_unknown_model(spec, request.cards, f"no card `{name}` is installed", flavor))
-        return None
-    kept = mark == "#" and not span.source.name.startswith("--")
-    if kept and request.inside is not None and outside(path, request.inside):
-        bag.add(lies_outside(name, span))
-        return None
-    source = _card(path, request.overlay)
-    if source is None:
-        bag.add(_unknown_model(spec, request.cards, f"there is no card file `{name}`", flavor))
-        return None
-    if mark == "/":  # an installed card is known by its name, wherever it is installed
-        source = replace(source, name=f"card:{name}")
-    if (source, flavor) in request.cards.models:
-        return request.cards.models[source, flavor]
-    known = flavors(source, Bag())
-    if known and flavor not in known:
-        bag.add(_unknown_flavor(spec, name, mark, flavor, known))
-        return None
-    model = read_card(source, flavor, bag, at_span=span)
-    if model is not None:
-        request.cards.models[source, flavor] = model
-    return model
-
-
-def _card(path: Path, overlay: Mapping[str, str]) -> Source | None:
-    """The text of a card, or None where there is no file."""
-    if str(path) in overlay:
-        return Source(name=str(path), text=overlay[str(path)])
-    try:
-        return Source.read(path) if path.is_file() else None
-    except (OSError, ValueError):
-        return None
-
-
-def _unknown_model(spec: Spec, cards: Cards, message: str, flavor: str) -> Diagnostic:
-    span, name = spec.model.span, spec.model.value.partition("/")[0]
-    guess = near(name, cards.names())
-    edit = Edit(span=span, text=f'"{guess}/{flavor}"')
-    return Diagnostic(
-        code="unknown-model",
-        message=message,
-        label=Label(span=span),
-        notes=(f"installed cards: {', '.join(cards.names())}", "a card of your own is FILE#FLAVOR, beside the spec"),
-        help=(Help(text=f"did you mean `{guess}/{flavor}`?", edits=(edit,)),) if guess else (),
-    )
-
-
-def _unknown_flavor(spec: Spec, name: str, mark: str, flavor: str, known: tuple[str, ...]) -> Diagnostic:
-    """The card is there, and the flavor is not; offers a near one, or all of a few when none is written."""
-    guess = near(flavor, known)
-    offers = [guess] if guess else list(known) if not flavor and len(known) <= MOST_FLAVORS else []
-    models = [f"{name}{mark}{each}" for each in offers]
-    return Diagnostic(
-        code="unknown-flavor",
-        message=f"`{name}` has no flavor `{flavor}`" if flavor else f"`{spec.model.value}` names no flavor of the card",
-        label=Label(span=spec.model.span),
-        notes=(f"it has {', '.join(known)}",),
-        help=(
-            Help(
-                text="did you mean {}?",
-                edits=tuple(Edit(span=spec.model.span, text=f'"{each}"') for each in models),
-                values=tuple(f"`{each}`" for each in models),
-            ),
-        ),
-    )
+    """The flavor of a card that the spec names, or None with a finding."""
+    return named_model(spec, request.cards, bag, overlay=request.overlay, inside=request.inside)
 
 
 def check(request: Request) -> tuple[Diagnostic, ...]:
@@ -252,52 +177,29 @@ def check(request: Request) -> tuple[Diagnostic, ...]:
 
     A fix is offered only when it was tried: with it the finding is gone, and no other has come.
     """
-    found, step = _findings(request)
-    told, left = [], MOST_TRIED if len(found) <= MOST_TRIED else 0
-    for each in found:
-        fixes = each.help if sum(len(help_.edits) for help_ in each.help) <= left else ()
-        left -= sum(len(help_.edits) for help_ in fixes)
-        told.append(replace(each, help=tuple(_tried(replace(each, help=fixes), found, step, request))))
-    return tuple(told)
+    return tried(_found(request), lambda edit: _found(_edited(request, edit)))
 
 
-def _findings(request: Request) -> tuple[tuple[Diagnostic, ...], int]:
-    """(findings, the number of the step that found them)."""
+def _found(request: Request) -> Found:
+    """What is found, and whether it was in the text or in what the text says."""
     try:
         spec = load(request)
     except SpecError as error:
-        return error.diagnostics, 0
+        return Found(findings=error.diagnostics, step=0)
     try:
         plan_of(spec, resolved_of(spec, request), launch=request.launch, inside=request.inside)
     except SpecError as error:
-        return error.diagnostics, 1
-    return (), 2
-
-
-def _tried(finding: Diagnostic, found: tuple[Diagnostic, ...], step: int, request: Request) -> Iterable[Help]:
-    for help_ in finding.help:
-        kept = [i for i, edit in enumerate(help_.edits) if _mends(edit, finding, found, step, request)]
-        if kept:
-            values = tuple(help_.values[i] for i in kept) if help_.values else ()
-            yield Help(text=help_.text, edits=tuple(help_.edits[i] for i in kept), values=values)
-
-
-def _mends(edit: Edit, finding: Diagnostic, found: tuple[Diagnostic, ...], step: int, request: Request) -> bool:
-    after, reached = _findings(_edited(request, edit))
-    if reached != step:
-        return reached > step
-    known = {(d.code, d.message) for d in found}
-    left = {(d.code, d.message) for d in after}
-    return left <= known - {(finding.code, finding.message)}
+        return Found(findings=error.diagnostics, step=1)
+    return Found(step=2)
 
 
 def _edited(request: Request, edit: Edit) -> Request:
-    source = edit.span.source
-    text = source.text[: edit.span.start] + edit.text + source.text[edit.span.end :]
-    if source.name == request.source.name:
-        return replace(request, source=Source(name=source.name, text=text))
-    if source.name == "--on":
-        return replace(request, on=text)
-    if source.name == "--set":
-        return replace(request, sets=tuple(text if item == source.text else item for item in request.sets))
-    return replace(request, overlay={**request.overlay, source.name: text})
+    """The request with an edit made, in the spec, a file that it includes or a flag of the command line."""
+    old, new = edit.span.source, edit.applied()
+    if old.name == request.source.name:
+        return replace(request, source=new)
+    if old.name == "--on":
+        return replace(request, on=new.text)
+    if old.name == "--set":
+        return replace(request, sets=tuple(new.text if item == old.text else item for item in request.sets))
+    return replace(request, overlay={**request.overlay, old.name: new.text})

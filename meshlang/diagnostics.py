@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from .source import Span
+from .source import Source, Span
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +22,11 @@ class Edit:
 
     span: Span
     text: str
+
+    def applied(self) -> Source:
+        """The span's source, with the edit made."""
+        source = self.span.source
+        return Source(name=source.name, text=source.text[: self.span.start] + self.text + source.text[self.span.end :])
 
 
 @dataclass(frozen=True, kw_only=True)

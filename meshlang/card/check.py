@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 
 from ..diagnostics import Bag, Diagnostic, Help, Label
+from ..fixes import Found, tried
 from ..fold import fold, told
 from ..language.toml import Node, scan
 from ..near import near
@@ -23,8 +23,11 @@ def check_card(source: Source, flavor: str, facts: Facts) -> tuple[Diagnostic, .
     Equal differences of many layers are one finding. A fix is offered when it was tried: with it
     the finding goes away and no other comes.
     """
-    found = _differences(source, flavor, facts)
-    return tuple(replace(each, help=tuple(_tried(each, found, source, flavor, facts))) for each in found)
+    return tried(_found(source, flavor, facts), lambda edit: _found(edit.applied(), flavor, facts))
+
+
+def _found(source: Source, flavor: str, facts: Facts) -> Found:
+    return Found(findings=_differences(source, flavor, facts))
 
 
 def _differences(source: Source, flavor: str, facts: Facts) -> tuple[Diagnostic, ...]:
@@ -37,18 +40,6 @@ def _differences(source: Source, flavor: str, facts: Facts) -> tuple[Diagnostic,
         for diagnostic in law(model, root.value, facts):
             bag.add(diagnostic)
     return tuple(bag)
-
-
-def _tried(
-    finding: Diagnostic, found: tuple[Diagnostic, ...], source: Source, flavor: str, facts: Facts
-) -> Iterator[Help]:
-    known = {(d.code, d.message) for d in found}
-    for help_ in finding.help:
-        (edit,) = help_.edits
-        text = source.text[: edit.span.start] + edit.text + source.text[edit.span.end :]
-        after = _differences(Source(name=source.name, text=text), flavor, facts)
-        if {(d.code, d.message) for d in after} <= known - {(finding.code, finding.message)}:
-            yield help_
 
 
 def _entries(model: Model) -> dict[str, TensorEntry]:
