@@ -197,11 +197,10 @@ def rank_program_step(recipe: str, plan: Plan, path: str) -> Ran:
         schedule, trained = build(config, parallel_dims)
         batch = make_batch(plan, titan.vocabulary(config))
         mine = share(batch, plan, rank)
-        for _ in range(2):
-            for each in trained:
-                each.zero_grad()
-            own_step(config, schedule, trained, mine, batch.labels.numel(), parallel_dims)
-        loss = schedule.loss
+        own_step(config, schedule, trained, mine, batch.labels.numel(), parallel_dims)
+        for each in trained:
+            each.zero_grad()
+        loss = own_step(config, schedule, trained, mine, batch.labels.numel(), parallel_dims)
         dist.all_reduce(loss)  # every rank of a pipeline has all of its loss, and so has each tensor rank
         loss /= plan.mesh.product((*plan.axes_of("pipeline"), *plan.axes_of("tensor")))
         found = {name: grad for each in trained for name, grad in gradients_of(each).items()}
@@ -232,12 +231,13 @@ def follows(schedule: Any) -> bool:
 
 def own_step(
     config: Any, schedule: Any, trained: list[nn.Module], batch: Batch, tokens: int, parallel_dims: Any
-) -> None:
-    """A step of our own schedule, as torchtitan's Trainer makes it."""
+) -> torch.Tensor:
+    """A step of our own schedule, as torchtitan's Trainer makes it; the loss is the sum of its passes'."""
     from torchtitan.distributed.utils import get_spmd_context
 
     from . import titan
 
+    losses = list[torch.Tensor]()
     for each in _chunks(batch, batch.tokens.shape[0] // config.training.local_batch_size):
         count = each.tokens.shape[0] // config.parallelism.pipeline_parallel_microbatch_size
         made = [titan.model_inputs(config, trained[0], one, parallel_dims) for one in _chunks(each, count)]
@@ -248,3 +248,5 @@ def own_step(
                 target_mbs=[labels for _, labels, _ in made],
                 loss_kwargs={"global_valid_tokens": torch.tensor(float(tokens), dtype=torch.float64)},
             )
+        losses.append(schedule.loss)
+    return torch.stack(losses).sum()
