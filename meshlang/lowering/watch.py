@@ -77,6 +77,7 @@ class Watch:
 
     def close(self) -> None:
         """Answer no more. A thread that is inside torch's store when Python ends would abort the process."""
+        atexit.unregister(self.close)
         self.ended.set()
         if self.thread is not None:
             self.thread.join(timeout=self.patience)

@@ -176,13 +176,15 @@ def run(case: Case, *, train: bool = True) -> list[Ran]:
     program, wires = case.program, Wires(limit=case.limit)
     feeds = {sequence: feed(sequence, case.documents) for sequence in range(program.sequences)}
     rows = Now().rows  # masks are the same on all ranks, and dear to make
+    watches = [
+        Watch(rank=rank, ranks=program.ranks, order=order, board=wires) for rank, order in enumerate(program.order)
+    ]
 
     def one(rank: int) -> Ran:
         now = Now(rows=rows)
         parts = parts_of(case, rank, now, feeds, train=train)
-        watch = Watch(rank=rank, ranks=program.ranks, order=program.order[rank], board=wires)
         executor = Executor(
-            program=program, rank=rank, parts=parts, transport=wires.end(rank), watch=watch, window=case.window
+            program=program, rank=rank, parts=parts, transport=wires.end(rank), watch=watches[rank], window=case.window
         )
         outcome = executor.step(backward=train)
         gradients = {
@@ -191,7 +193,11 @@ def run(case: Case, *, train: bool = True) -> list[Ran]:
         }
         return Ran(outcome=outcome, gradients=gradients, carrying=[c for p in parts.values() for c in p.carrying])
 
-    return on_threads(program.ranks, one)
+    try:
+        return on_threads(program.ranks, one)
+    finally:
+        for each in watches:
+            each.close()
 
 
 def whole(case: Case) -> tuple[dict[int, torch.Tensor], list[dict[str, torch.Tensor]]]:

@@ -104,21 +104,21 @@ class Numbers(StagePart):
 def test_random_orders_come_to_their_end() -> None:
     """Random places, orders and delays, one receive at a time on each edge: every run ends, with all gradients."""
     for seed in range(RUNS):
-        program = scrambled(seed)
-        gradients = on_threads(program.ranks, lambda rank, p=program, s=seed: numbers(p, rank, s))
+        program, wires = scrambled(seed), Wires()
+        watches = [Watch(rank=r, ranks=program.ranks, order=o, board=wires) for r, o in enumerate(program.order)]
+        gradients = on_threads(program.ranks, lambda rank, p=program, w=watches, s=seed: numbers(p, w[rank], s))
+        for each in watches:
+            each.close()
         per_stage = program.sequences * program.subsequences
         assert sum(sum(found) for found in gradients) == per_stage * program.stages, seed
 
 
-_wires: dict[int, Wires] = {}
-
-
-def numbers(program: Program, rank: int, seed: int) -> list[float]:
+def numbers(program: Program, watch: Watch, seed: int) -> list[float]:
     """The gradients of a rank's stages after a step."""
-    wires = _wires.setdefault(seed, Wires())
+    assert isinstance(watch.board, Wires)
+    rank, transport = watch.rank, watch.board.end(watch.rank)
     parts = {key: Numbers(random.Random(f"{seed} {key}")) for key in program.held(rank)}
-    watch = Watch(rank=rank, ranks=program.ranks, order=program.order[rank], board=wires)
-    executor = Executor(program=program, rank=rank, parts=parts, transport=wires.end(rank), watch=watch, window=1)
+    executor = Executor(program=program, rank=rank, parts=parts, transport=transport, watch=watch, window=1)
     losses = executor.step().losses
     assert all(loss == program.stages * program.subsequences for loss in losses.values())
     return [float(part.weight.grad) for part in parts.values() if part.weight.grad is not None]
