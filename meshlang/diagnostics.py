@@ -59,6 +59,14 @@ class Diagnostic:
     help: tuple[Help, ...] = ()
 
 
+def counted(number: int, thing: str, *, does: bool = False) -> str:
+    """A number of things in words, "1 rank" or "4 microbatches"; or what it does: "1 rank does", "8 ranks do"."""
+    noun, space, rest = thing.partition(" ")
+    ending = "" if number == 1 else "es" if noun.endswith(("ch", "s", "x")) else "s"
+    verb = (" does" if number == 1 else " do") if does else ""
+    return f"{number} {noun}{ending}{space}{rest}{verb}"
+
+
 class SpecError(Exception):
     """All findings of the stage that could not go on; raised once."""
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from meshlang.diagnostics import Edit, Help
+from meshlang.diagnostics import Edit, Help, counted
 from meshlang.strategy import DTYPE_BYTES, Blocks, Collective, Context, Diagnostic, Edge, Plan, Strategy
 
 from .block_layout import Streams
@@ -77,7 +77,7 @@ def sized(strategy: Strategy, block_size: int, context: Context) -> Iterator[Dia
         yield offered(context.finding("block-size", message, key="block_size"), "block_size", fits, context)
     elif seq // block_size < ranks:
         count = seq // block_size
-        have = f"{count} block{'s' * (count != 1)} of {block_size} tokens"
+        have = f"{counted(count, 'block')} of {counted(block_size, 'token')}"
         message = f"a sequence has {have}, and each of `{strategy.axis}` = {ranks} ranks needs one"
         yield context.finding("too-few-blocks", message, key="block_size")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
+from meshlang.diagnostics import counted
 from meshlang.pipeline.late_weights import late_weights
 from meshlang.strategy import Context, Diagnostic, Program
 
@@ -41,7 +42,7 @@ def a_multiple(schedule: NumberedSchedule, context: Context, of: int, why: str, 
         return
     below, above = count // of * of, -(-max(count, least) // of) * of
     allowed = sorted({number for number in (below, above) if number >= max(of, least)})
-    message = f"{count} microbatches, and `{context.table.name.value}` {why}"
+    message = f"{counted(count, 'microbatch')}, and `{context.table.name.value}` {why}"
     yield numbers(context, "microbatches", message, allowed=allowed)
 
 
@@ -66,7 +67,7 @@ def sliced(schedule: NumberedSchedule, context: Context) -> Iterator[Diagnostic]
         over = f", each over {inner} ranks" if inner > 1 else ""
         message = f"`seq` = {seq} does not divide into {parts} equal subsequences{over}"
         fits = [n for n in range(1, min(seq, 1024) + 1) if seq % (n * inner) == 0]
-        near = [*[n for n in fits if n < parts][-1:], *[n for n in fits if n > parts][:1]]
+        near = [*[n for n in fits if n < parts][-2:], *[n for n in fits if n > parts][:2]]
         yield numbers(context, "subsequences", message, allowed=near)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from meshlang.diagnostics import Diagnostic, Edit, Help
+from meshlang.diagnostics import Diagnostic, Edit, Help, counted
 from meshlang.strategy import Context, Plan, Schedule
 
 #: The axis that stages lie along; a spec with `[pipeline]` and without it never gets here.
@@ -113,7 +113,7 @@ def _equal_microbatches(schedule: NumberedSchedule, context: Context) -> Iterato
         return
     batch = plan.sizes.batch // slices
     allowed = [number for number in range(1, min(batch, MOST) + 1) if batch % number == 0]
-    message = f"{batch} sequences a rank do not divide into {count} microbatches"
+    message = f"{counted(batch, 'sequence a rank', does=True)} not divide into {counted(count, 'microbatch')}"
     note = f"{plan.sizes.batch} sequences a step, over {ranks} ranks, in {plan.sizes.accumulation} passes"
     yield numbers(context, "microbatches", message, allowed=_nearest(count, allowed), notes=(note,))
 
@@ -142,7 +142,7 @@ def rounds(schedule: NumberedSchedule, context: Context) -> Iterator[Diagnostic]
     ranks, count = context.plan.mesh.size(PIPELINE_AXIS), schedule.microbatches
     if not _in_rounds(count, ranks):
         allowed = _nearest(count, [n for n in _around(count, ranks) if _in_rounds(n, ranks)])
-        message = f"{count} microbatches do not divide into {count // ranks} rounds"
+        message = f"{counted(count, 'microbatch', does=True)} not divide into {count // ranks} rounds"
         note = f"`{_name(context)}` runs a round for each `{PIPELINE_AXIS}` = {ranks} microbatches that there are"
         yield numbers(context, "microbatches", message, allowed=allowed, notes=(note,))
 

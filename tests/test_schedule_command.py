@@ -102,6 +102,17 @@ def test_fastest_that_fits(spec: Path) -> None:
     assert "stays under 0.01" in run("schedule", spec, "--fit", 0.01).output
 
 
+def test_comparison_has_own_order(spec: Path, tmp_path: Path) -> None:
+    """An order file's own order is the first row, marked; the other rows are at its numbers."""
+    order = ["0F0,0F1,0B0,0B1", "1F0,1B0,1F1,1B1"]
+    (tmp_path / "own.csv").write_text("\n".join(order) + "\n")
+    own = 'schedule = "csv"\nfile = "own.csv"\nmicrobatches = 2\n'
+    spec.write_text(SPEC.partition("schedule =")[0].replace("pp = 4", "pp = 2") + own)
+    lines = run("schedule", spec, "--compare").output.splitlines()
+    assert lines[2].split()[:5] == [">", "csv", "2", "x", "1"], lines
+    assert sum(line.strip().startswith(">") for line in lines) == 1
+
+
 def test_costs_change_the_times(spec: Path) -> None:
     """Attention, links, the head and sums of gradients are costs; with none the closed form holds."""
     makespans = [

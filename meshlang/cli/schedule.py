@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..compiler import load
+from ..diagnostics import counted
+from .progress import progress
 from .request import RANKS, SPEC, laid_over, planned, request
 
 if TYPE_CHECKING:
-    from ..pipeline.compare import Numbers
+    from ..pipeline.compare import Candidate
     from ..pipeline.costs import Costs
     from ..pipeline.ir import Program
     from ..plan.ir import Plan
@@ -93,7 +95,8 @@ def schedule_command(
     node = load(asked).topology.ranks_per_node
     costs = _costs_of(plan, None if node is None else node.value, times)
     if compare or fit is not None:
-        click.echo(_beside(plan, costs, fit, state), nl=False)
+        told = _compared(plan, program, costs) if fit is None else _fitting(plan, program, costs, fit, state)
+        click.echo(told, nl=False)
         return
     from ..pipeline.simulate import simulate
     from ..report.schedule import schedule_data, timeline_text
@@ -102,7 +105,7 @@ def schedule_command(
     assert plan.pipeline is not None
     timeline = simulate(program, costs)
     if svg_file is not None:
-        _write(svg_file, svg(f"{plan.pipeline.schedule}, {program.ranks} ranks", program, timeline))
+        _write(svg_file, svg(f"{plan.pipeline.schedule}, {counted(program.ranks, 'rank')}", program, timeline))
     if trace_file is not None:
         _write(trace_file, json.dumps(trace(program, timeline)))
     if as_json:
@@ -139,33 +142,40 @@ def _costs_of(plan: Plan, per_node: int | None, times: dict[str, Any]) -> Costs:
     )
 
 
-def _beside(plan: Plan, costs: Costs, fit: float | None, state: float) -> str:
-    from ..pipeline.compare import LATE, compared, fitting
-    from ..report.schedule import comparison_text, costs_text
+def _own(plan: Plan, program: Program) -> Candidate:
+    from ..pipeline.compare import LATE, own
 
-    at = _numbers(plan)
     assert plan.pipeline is not None
     late = LATE if dict(plan.pipeline.options).get("weights") == "late" else ""
-    own = plan.pipeline.schedule + late, at
-    if fit is None:
-        return f"{costs_text(costs)}\n" + comparison_text(compared(at, costs), own)
-    seq = plan.sizes.seq or 0
-    parts = [n for n in (1, 2, 4, 8, 16, 32, at.subsequences) if seq % n == 0]
+    return own(plan.pipeline.schedule + late, program)
+
+
+def _compared(plan: Plan, program: Program, costs: Costs) -> str:
+    from ..pipeline.compare import candidates, compared
+    from ..report.schedule import comparison_text, costs_text
+
+    mine = _own(plan, program)
+    with progress("schedules", 1 + len(list(candidates(mine.numbers)))) as tick:
+        rows = compared(mine, costs, tick)
+    return f"{costs_text(costs)}\n" + comparison_text(rows, (mine.name, mine.numbers))
+
+
+def _fitting(plan: Plan, program: Program, costs: Costs, limit: float, state: float) -> str:
+    from ..pipeline.fit import Search, fitting, tried
+    from ..report.schedule import comparison_text, costs_text
+
+    mine, seq = _own(plan, program), plan.sizes.seq or 0
+    at = mine.numbers
+    parts = tuple(n for n in (1, 2, 4, 8, 16, 32, at.subsequences) if seq % n == 0)
     modules = sum(len(stage.modules) for stage in plan.stages)
-    rows = fitting(at, costs, fit, state=state, stages=modules, parts=parts)
+    search = Search(limit=limit, state=state, stages=modules, parts=parts)
+    with progress("schedules", len(tried(mine, search))) as tick:
+        rows = fitting(mine, costs, search, tick)
     if not rows:
-        return f"no schedule of {at.sequences} microbatches on {at.ranks} ranks stays under {fit:g}\n"
-    return f"{costs_text(costs)}\nfastest first, under {fit:g}\n" + comparison_text(rows[:8], own, state=state)
-
-
-def _numbers(plan: Plan) -> Numbers:
-    from ..pipeline.compare import Numbers
-
-    use = plan.pipeline
-    assert use is not None
-    ranks = plan.mesh.product(plan.axes_of("pipeline"))
-    numbers = {"chunks": use.chunks or 1, "sequences": use.microbatches or 1, "subsequences": use.subsequences or 1}
-    return Numbers(ranks=ranks, **numbers)
+        what = f"{counted(at.sequences, 'microbatch')} on {counted(at.ranks, 'rank')}"
+        return f"no schedule of {what} stays under {limit:g}\n"
+    told = f"{costs_text(costs)}\nfastest first, under {limit:g}\n"
+    return told + comparison_text(rows, (mine.name, mine.numbers), state=state)
 
 
 def _write(path: str, text: str) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Literal
 
+from ..diagnostics import counted
 from .actions import Action
 
 #: Rows of cells; a cell holds the actions that a rank takes at once.
@@ -50,7 +51,9 @@ def style_of(places: dict[int, int], ranks: int) -> Literal["loop", "v"] | None:
 def problems(cells: Cells, *, ranks: int, microbatches: int) -> list[Problem]:
     """What stands against an order; each law is asked only where those before it hold."""
     if len(cells) != ranks:
-        return [Problem(message=f"the order has {len(cells)} rows, and the axis has {ranks} ranks")]
+        return [
+            Problem(message=f"the order has {counted(len(cells), 'row')}, and the axis has {counted(ranks, 'rank')}")
+        ]
     for law in (_one_place, _all_stages, _in_range, _once, _own_order, _ends):
         found = list(law(cells, microbatches))
         if found:
@@ -87,7 +90,7 @@ def _all_stages(cells: Cells, microbatches: int) -> Iterator[Problem]:
     if first < count or not count:
         yield Problem(message=f"stage {first} has no action")
     elif count % ranks:
-        yield Problem(message=f"{count} stages do not divide over {ranks} ranks")
+        yield Problem(message=f"{counted(count, 'stage', does=True)} not divide over {counted(ranks, 'rank')}")
     elif style_of(places, ranks) is None:
         stage = next(s for s in range(count) if places[s] != way(s, ranks, "loop"))
         where = f"stage {stage} is on rank {places[stage]}"

@@ -1,4 +1,4 @@
-"""Every schedule at the same numbers and costs, as rows of a table; and the fastest that fits a memory limit.
+"""Every schedule at the same numbers and costs, as rows of a table.
 
 Two replicas hold twice the parameters. What they buy has to be weighed against the same parameters
 in another form: half the ranks a pipeline, twice the stages on each, data parallel 2 beside it. That
@@ -7,12 +7,13 @@ row is always there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
-from . import orders, v_orders
+from . import orders, sequence_orders, v_orders, zigzag
 from .costs import Costs
-from .ir import Program
+from .ir import Op, Program
 from .late_weights import late_weights
 from .notation import program_of
 from .sequence_orders import seq1f1b, seq1f1b_interleaved
@@ -43,6 +44,10 @@ class Candidate:
     Attributes:
         parameters: copies of a share of the model that each rank holds.
         copies: data parallel copies of the Program, which has as many ranks fewer.
+        late: gradients of weights are put off.
+        halves: some backwards are in halves, or all where they are put off.
+        place: how stages lie on ranks: over and over, to the last and back, or so from both ends; None: not known.
+        first: what rank 0 does, where that is made without the other ranks.
     """
 
     name: str
@@ -51,6 +56,10 @@ class Candidate:
     copies: int = 1
     make: Callable[[], Program] | None = None
     why_not: str = ""
+    late: bool = False
+    halves: bool = False
+    place: Literal["loop", "v", "both"] | None = None
+    first: Callable[[], Sequence[Op]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,87 +75,127 @@ class Row:
         return max(self.timeline.peaks) if self.timeline is not None else float("inf")
 
 
-def candidates(at: Numbers, costs: Costs) -> Iterator[Candidate]:
+def candidates(at: Numbers) -> Iterator[Candidate]:
     """Every schedule at these numbers; whole sequences, and its own stages a rank, where it knows no others."""
-    p, v, m, s = at.ranks, at.chunks, at.sequences, at.subsequences
-    inner = max(2, v)
+    yield from _of_torch(at)
+    yield from _of_whole_sequences(at)
+    yield from _of_subsequences(at)
+
+
+def _of_torch(at: Numbers) -> Iterator[Candidate]:
+    p, m, inner = at.ranks, at.sequences, max(2, at.chunks)
     yield _of("gpipe", at, 1, 1, lambda: program_of(orders.gpipe(p, m)))
     yield _of("1f1b", at, 1, 1, lambda: program_of(orders.one_f_one_b(p, m)))
     rounds = "microbatches do not divide into rounds" if m % max(1, m // p) else ""
     yield _of("interleaved_1f1b", at, inner, 1, lambda: program_of(orders.interleaved(p, inner, m)), rounds)
-    yield _of(
+    bubble = _of(
         "interleaved_zero_bubble", at, inner, 1, lambda: program_of(orders.interleaved_zero_bubble(p, inner, m)), rounds
     )
-    yield _of("zbv", at, 2, 1, lambda: program_of(v_orders.zbv(p, m)))
-    few = f"needs {2 * p} microbatches" if m < 2 * p else ""
-    yield _of("dualpipev", at, 2, 1, lambda: program_of(v_orders.dualpipev(p, m)), few)
-    odd = "needs an even number of ranks" if p % 2 else ""
-    halves = odd or ("needs an even number of microbatches" if m % 2 else "")
-    yield _of("chimera", at, 1, 1, lambda: chimera(p, m), odd, replicas=2)
-    yield _of("dualpipe", at, 1, 1, lambda: dualpipe(p, m), halves or few, replicas=2)
-    units = odd or ("needs whole units of microbatches" if m % p else "")
+    yield replace(bubble, halves=True)
+    zbv = _of("zbv", at, 2, 1, lambda: program_of(v_orders.zbv(p, m)))
+    dual = _of("dualpipev", at, 2, 1, lambda: program_of(v_orders.dualpipev(p, m)), _few(at))
+    yield from (replace(each, halves=True, place="v") for each in (zbv, dual))
+
+
+def _of_whole_sequences(at: Numbers) -> Iterator[Candidate]:
+    p, m = at.ranks, at.sequences
+    yield _of("chimera", at, 1, 1, lambda: chimera(p, m), _odd(at), replicas=2)
+    dual = _of("dualpipe", at, 1, 1, lambda: dualpipe(p, m), _halved(at) or _few(at), replicas=2)
+    yield replace(dual, halves=True)
+    units = _odd(at) or ("needs whole units of microbatches" if m % p else "")
     yield _of("bitpipe", at, 2, 1, lambda: bitpipe(p, m), units, replicas=2)
-    yield _of("seq1f1b", at, 1, s, lambda: seq1f1b(p, m, s))
-    yield _of("seq1f1b_interleaved", at, inner, s, lambda: seq1f1b_interleaved(p, inner, m, s))
-    even = v + v % 2
-    yield from _and_late(_of("seqv", at, even, s, lambda: seqv(p, even, m, s)), costs)
-    yield from _and_late(_of("bsipipe", at, v, s, lambda: bsipipe(p, v, m, s), halves, replicas=2), costs)
+
+
+def _of_subsequences(at: Numbers) -> Iterator[Candidate]:
+    p, v, m, s = at.ranks, at.chunks, at.sequences, at.subsequences
+    inner, even = max(2, v), v + v % 2
+    plain = _of("seq1f1b", at, 1, s, lambda: seq1f1b(p, m, s))
+    yield replace(plain, first=lambda: sequence_orders.row_of(0, p, 1, m, s))
+    looped = _of("seq1f1b_interleaved", at, inner, s, lambda: seq1f1b_interleaved(p, inner, m, s))
+    yield replace(looped, first=lambda: sequence_orders.row_of(0, p, inner, m, s))
+    yield from _zigzag(_of("seqv", at, even, s, lambda: seqv(p, even, m, s)))
+    yield from _zigzag(_of("bsipipe", at, v, s, lambda: bsipipe(p, v, m, s), _halved(at), replicas=2))
     half = Numbers(ranks=p // 2, chunks=2 * v, sequences=m // 2, subsequences=s)
-    beside = _of(HALF_DEPTH, half, 2 * v, s, lambda: seqv(p // 2, 2 * v, m // 2, s), halves, replicas=2)
-    yield from _and_late(replace(beside, copies=2), replace(costs, shares=p))
+    beside = _of(HALF_DEPTH, half, 2 * v, s, lambda: seqv(p // 2, 2 * v, m // 2, s), _halved(at), replicas=2)
+    yield from _zigzag(replace(beside, copies=2))
 
 
-def _and_late(candidate: Candidate, costs: Costs) -> Iterator[Candidate]:
-    """The same, and with gradients of weights put off."""
-    yield candidate
-    make = candidate.make
-    late = None if make is None else lambda: late_weights(make(), costs)
-    yield replace(candidate, name=candidate.name + LATE, make=late)
+def _few(at: Numbers) -> str:
+    return f"needs {2 * at.ranks} microbatches" if at.sequences < 2 * at.ranks else ""
+
+
+def _odd(at: Numbers) -> str:
+    return "needs an even number of ranks" if at.ranks % 2 else ""
+
+
+def _halved(at: Numbers) -> str:
+    return _odd(at) or ("needs an even number of microbatches" if at.sequences % 2 else "")
+
+
+def _zigzag(candidate: Candidate) -> Iterator[Candidate]:
+    """A schedule of stages that go back, and the same with gradients of weights put off."""
+    at, replicas = candidate.numbers, candidate.parameters // candidate.copies
+    found = replace(
+        candidate,
+        place="v" if replicas == 1 else "both",
+        first=lambda: zigzag.row_of(0, replicas=replicas, **vars(at)),
+    )
+    yield found
+    yield replace(found, name=candidate.name + LATE, late=True, halves=True)
 
 
 def _of(
     name: str, at: Numbers, chunks: int, parts: int, make: Callable[[], Program], why_not: str = "", replicas: int = 1
 ) -> Candidate:
-    numbers = replace(at, chunks=chunks, subsequences=parts)
-    return Candidate(name=name, numbers=numbers, parameters=replicas, make=None if why_not else make, why_not=why_not)
+    return Candidate(
+        name=name,
+        numbers=replace(at, chunks=chunks, subsequences=parts),
+        parameters=replicas,
+        make=None if why_not else make,
+        why_not=why_not,
+        place="loop" if replicas == 1 else "both",
+    )
 
 
-def compared(at: Numbers, costs: Costs) -> list[Row]:
-    """All candidates, in their order, simulated."""
-    return [row_of(each, costs, at.ranks) for each in candidates(at, costs)]
+def own(name: str, program: Program) -> Candidate:
+    """A Program that is there, as a row beside the others."""
+    numbers = Numbers(
+        ranks=program.ranks,
+        chunks=program.stages // program.ranks,
+        sequences=program.sequences,
+        subsequences=program.subsequences,
+    )
+    return Candidate(name=name, numbers=numbers, parameters=program.replicas, make=lambda: program)
+
+
+def compared(mine: Candidate, costs: Costs, tick: Callable[[], None] = lambda: None) -> list[Row]:
+    """The spec's own Program, and all others at its numbers, simulated; it stands in its place where it is one of them.
+
+    Args:
+        tick: called after each row.
+    """
+    rows = list(candidates(mine.numbers))
+    known = [(each.name, each.numbers) for each in rows]
+    at = known.index((mine.name, mine.numbers)) if (mine.name, mine.numbers) in known else None
+    rows[at if at is not None else 0 : at + 1 if at is not None else 0] = [mine]
+    found: list[Row] = []
+    for each in rows:
+        found.append(row_of(each, costs, mine.numbers.ranks))
+        tick()
+    return found
 
 
 def row_of(candidate: Candidate, costs: Costs, ranks: int) -> Row:
     """What a candidate comes to; times are of one sequence on one of `ranks` shares of the model."""
     if candidate.make is None:
         return Row(candidate=candidate, timeline=None)
-    timeline = simulate(candidate.make(), replace(costs, shares=ranks), copies=candidate.copies)
-    return Row(candidate=candidate, timeline=timeline)
+    return simulated(candidate, candidate.make(), replace(costs, shares=ranks))
 
 
-def fitting(
-    at: Numbers, costs: Costs, limit: float, *, state: float = 0.0, stages: int, parts: Iterable[int]
-) -> list[Row]:
-    """What stays under a memory limit, fastest first, equals by their memory; chunks and subsequences are free.
-
-    Args:
-        limit: of activations and state, in units of one sequence's activations on a share of the model.
-        state: what one copy of a share's parameters, gradients and moments takes, in the same units.
-        stages: the most that the model can be cut into.
-        parts: numbers of subsequences to try.
-    """
-    seen: set[tuple[str, Numbers]] = set()
-    rows: list[Row] = []
-    for s in sorted(set(parts)):
-        for v in range(1, max(2, min(4, stages // at.ranks) + 1)):
-            for each in candidates(replace(at, chunks=v, subsequences=s), costs):
-                key = each.name, each.numbers
-                if key in seen or each.numbers.ranks * each.numbers.chunks > stages:
-                    continue
-                seen.add(key)
-                rows.append(row_of(each, costs, at.ranks))
-    fits = [row for row in rows if row.timeline is not None and memory(row, state) <= limit + 1e-9]
-    return sorted(fits, key=lambda row: (round(row.timeline.makespan, 9) if row.timeline else 0, memory(row, state)))
+def simulated(candidate: Candidate, program: Program, costs: Costs) -> Row:
+    """The row of a candidate whose Program is made; its gradients of weights are put off here."""
+    program = late_weights(program, costs) if candidate.late else program
+    return Row(candidate=candidate, timeline=simulate(program, costs, copies=candidate.copies))
 
 
 def memory(row: Row, state: float) -> float:

@@ -64,6 +64,13 @@ class Costs:
             self.transfer if between[1] is None else between[1],
         )
 
+    @property
+    def least_link(self) -> tuple[float, float]:
+        """The least (latency, transfer of one sequence) of any two ranks."""
+        inside, node = self.link(0, 0), self.ranks_per_node
+        between = inside if node is None else self.link(0, node)
+        return min(inside[0], between[0]), min(inside[1], between[1])
+
     def sum_of(self, a: int, b: int) -> float:
         """Time of the sum of a share's gradients over two ranks."""
         return self.sync if self.sync_between is None or not self.apart(a, b) else self.sync_between

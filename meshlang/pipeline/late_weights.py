@@ -33,7 +33,7 @@ def late_weights(program: Program, costs: Costs | None = None) -> Program:
     return replace(program, order=tuple(tuple(each.row) for each in run.ranks))
 
 
-@dataclass
+@dataclass(slots=True)
 class _Rank:
     """What a rank still has to do, the gradients of weights that it put off, and what it did."""
 
@@ -50,44 +50,56 @@ class _Run:
 
     def __init__(self, program: Program, costs: Costs) -> None:
         self.program = program
-        halves = (tuple(replace(op, kind="I") if op.kind == "B" else op for op in row) for row in program.order)
         peaks = peak_counts(program)
-        self.ranks = [_Rank(deque(row), peaks[rank]) for rank, row in enumerate(halves)]
+        self.ranks = [_Rank(deque(row), peaks[rank]) for rank, row in enumerate(program.order)]
         self.events: list[tuple[float, int]] = []
-        self.done: dict[Op, float] = {}
-        self.times = times_of(program, costs)
+        size = program.sequences * program.subsequences * program.stages
+        self.done = {"F": [-1.0] * size, "B": [-1.0] * size}  # as in `simulate`; a sequence has one replica
+        self.times = times_of(program.stages, program.subsequences, costs, program.ranks)
+        self.hosts = [program.host[r, k] for r in range(program.replicas) for k in range(program.stages)]
 
     def step(self, rank: int, now: float) -> None:
         """What a rank does at a time: its next operation if that can run, or gradients put off, or it waits."""
         each = self.ranks[rank]
         if now < each.free:
             return
-        op = each.todo[0] if each.todo else None
-        full = op is not None and op.kind == "F" and each.live >= each.most
-        ready = None if op is None else self.ready(op)
-        if op is not None and ready is not None and ready <= now + 1e-12 and not full:
-            self.take(rank, each.todo.popleft(), now)
-        elif each.late:
-            self.take(rank, each.late.popleft(), now)
-        elif ready is not None:
+        ready = -1.0
+        if each.todo:
+            op = each.todo[0]
+            ready = self.ready(op)
+            if 0 <= ready <= now + 1e-12 and not (op.kind == "F" and each.live >= each.most):
+                self.take(rank, each, each.todo.popleft(), now)
+                return
+        if each.late:
+            op = each.late.popleft()
+            each.free = now + self.times["W", op.stage == self.program.stages - 1][op.subsequence]
+            each.row.append(Op("W", op.replica, op.sequence, op.subsequence, op.stage))
+            each.live -= 1
+            heappush(self.events, (each.free, rank))
+        elif ready >= 0:
             heappush(self.events, (ready, rank))
 
-    def take(self, rank: int, op: Op, now: float) -> None:
-        """Does an operation, and tells the rank that waits for it."""
-        each = self.ranks[rank]
-        each.free = self.done[op] = now + self.times[op.kind, op.stage == self.program.stages - 1][op.subsequence]
-        each.row.append(op)
-        each.live += (op.kind == "F") - (op.kind in "BW")
-        if op.kind == "I":
-            each.late.append(replace(op, kind="W"))
-        heappush(self.events, (each.free, rank))
-        stage = op.stage + (1 if op.kind == "F" else -1)
-        if op.kind != "W" and 0 <= stage < self.program.stages:
-            heappush(self.events, (each.free, self.program.host[op.replica, stage]))
+    def take(self, rank: int, each: _Rank, op: Op, now: float) -> None:
+        """Does a forward, or the first half of a backward, and tells the rank that waits for it."""
+        kind, replica, sequence, part, stage = op.kind, op.replica, op.sequence, op.subsequence, op.stage
+        stages = self.program.stages
+        forward = kind == "F"
+        end = each.free = now + self.times["F" if forward else "I", stage == stages - 1][part]
+        self.done[kind][(sequence * self.program.subsequences + part) * stages + stage] = end
+        if forward:
+            each.row.append(op)
+            each.live += 1
+        else:
+            each.row.append(Op("I", replica, sequence, part, stage))
+            each.late.append(op)
+        heappush(self.events, (end, rank))
+        after = stage + 1 if forward else stage - 1
+        if 0 <= after < stages and (other := self.hosts[replica * stages + after]) != rank:
+            heappush(self.events, (end, other))
 
-    def ready(self, op: Op) -> float | None:
-        """When what an operation needs from a neighbouring stage is there; None where it is not made yet."""
-        stage = op.stage - 1 if op.kind == "F" else op.stage + 1
-        if op.kind == "W" or not 0 <= stage < self.program.stages:
+    def ready(self, op: Op) -> float:
+        """When what an operation needs from a neighbouring stage is there; -1 where it is not made yet."""
+        stages, stage = self.program.stages, op.stage - 1 if op.kind == "F" else op.stage + 1
+        if not 0 <= stage < stages:
             return 0.0
-        return self.done.get(replace(op, stage=stage))
+        return self.done[op.kind][(op.sequence * self.program.subsequences + op.subsequence) * stages + stage]

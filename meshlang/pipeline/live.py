@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from .ir import Program
+from .ir import Op, Program
 
 
 def peak_counts(program: Program) -> tuple[int, ...]:
@@ -29,14 +29,16 @@ def peak_activations(
 
 
 def _peaks(program: Program, weights: Sequence[float]) -> tuple[float, ...]:
-    found: list[float] = []
-    for row in program.order:
-        now = most = 0.0
-        for op in row:
-            if op.kind == "F":
-                now += weights[op.subsequence]
-                most = max(most, now)
-            elif op.kind != "I":
-                now -= weights[op.subsequence]
-        found.append(most)
-    return tuple(found)
+    return tuple(peak_of_row(row, weights) for row in program.order)
+
+
+def peak_of_row(row: Iterable[Op], weights: Sequence[float]) -> float:
+    """The most that one rank holds at once, with a weight for each subsequence."""
+    now = most = 0.0
+    for op in row:
+        if op.kind == "F":
+            now += weights[op.subsequence]
+            most = max(most, now)
+        elif op.kind != "I":
+            now -= weights[op.subsequence]
+    return most

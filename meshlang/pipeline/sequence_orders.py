@@ -21,10 +21,6 @@ def seq1f1b_interleaved(ranks: int, chunks: int, sequences: int, subsequences: i
     The last rank goes just far enough ahead for each backward to find its forward done; every rank
     before it `hop` more (1 is enough where sending takes no time), with one stage a rank always 1.
     """
-    hop = 1 if chunks == 1 else hop
-    there = _turns(ranks, chunks, sequences * subsequences)
-    back = [(chunks - 1 - chunk, _mirrored(x, subsequences)) for chunk, x in there]
-    ahead = _ahead(there, back, chunks)
     return Program(
         ranks=ranks,
         stages=ranks * chunks,
@@ -32,14 +28,19 @@ def seq1f1b_interleaved(ranks: int, chunks: int, sequences: int, subsequences: i
         sequences=sequences,
         subsequences=subsequences,
         hosts=tuple(Host(0, stage, stage % ranks) for stage in range(ranks * chunks)),
-        order=tuple(
-            _in_turn(
-                [_op("F", chunk * ranks + rank, x, subsequences) for chunk, x in there],
-                [_op("B", chunk * ranks + rank, x, subsequences) for chunk, x in back],
-                ahead + hop * (ranks - 1 - rank),
-            )
-            for rank in range(ranks)
-        ),
+        order=tuple(row_of(rank, ranks, chunks, sequences, subsequences, hop=hop) for rank in range(ranks)),
+    )
+
+
+def row_of(rank: int, ranks: int, chunks: int, sequences: int, subsequences: int, *, hop: int = 2) -> tuple[Op, ...]:
+    """What one rank does, in order."""
+    hop = 1 if chunks == 1 else hop
+    there = _turns(ranks, chunks, sequences * subsequences)
+    back = [(chunks - 1 - chunk, _mirrored(x, subsequences)) for chunk, x in there]
+    return _in_turn(
+        [_op("F", chunk * ranks + rank, x, subsequences) for chunk, x in there],
+        [_op("B", chunk * ranks + rank, x, subsequences) for chunk, x in back],
+        _ahead(there, back, chunks) + hop * (ranks - 1 - rank),
     )
 
 

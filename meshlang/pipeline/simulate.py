@@ -73,14 +73,15 @@ def simulate(program: Program, costs: Costs | None = None, *, copies: int = 1) -
             sum(b - a for a, b in zip(starts, ends, strict=True))
             for starts, ends in zip(run.starts, run.ends, strict=True)
         ),
-        peaks=peak_activations(program, lengths=_lengths(program, costs), shares=costs.shares),
+        peaks=peak_activations(program, lengths=lengths_of(program.subsequences, costs), shares=costs.shares),
     )
 
 
-def _lengths(program: Program, costs: Costs) -> tuple[float, ...] | None:
+def lengths_of(subsequences: int, costs: Costs) -> tuple[float, ...] | None:
+    """Share of a sequence's tokens in each subsequence; None where they are equal."""
     if costs.split == "equal" or not costs.attention:
         return None
-    return shares(bounds(program.subsequences, costs.attention, costs.split))[0]
+    return shares(bounds(subsequences, costs.attention, costs.split))[0]
 
 
 @dataclass
@@ -104,7 +105,7 @@ class _Run:
             for b in range(program.ranks)
         ]
         self.parts = shares(bounds(program.subsequences, costs.attention, costs.split))[0]
-        self.times = times_of(program, costs)
+        self.times = times_of(program.stages, program.subsequences, costs, program.ranks)
 
     def go_on(self, rank: int) -> set[int]:
         """Takes a rank's operations as far as it can; gives the ranks that were sent something."""
@@ -145,10 +146,10 @@ class _Run:
         return free + link[0]
 
 
-def times_of(program: Program, costs: Costs) -> dict[tuple[str, bool], tuple[float, ...]]:
-    """(kind, of the last stage) -> the time of each subsequence."""
-    stage = costs.forward * (costs.shares or program.ranks) / program.stages
-    tokens, pairs = shares(bounds(program.subsequences, costs.attention, costs.split))
+def times_of(stages: int, subsequences: int, costs: Costs, ranks: int) -> dict[tuple[str, bool], tuple[float, ...]]:
+    """(kind, of the last stage) -> the time of each subsequence; the model is `costs.shares` shares, or one a rank."""
+    stage = costs.forward * (costs.shares or ranks) / stages
+    tokens, pairs = shares(bounds(subsequences, costs.attention, costs.split))
     inner, rest = costs.attention, 1 - costs.attention
     found: dict[tuple[str, bool], tuple[float, ...]] = {}
     for kind, dense, attention in (

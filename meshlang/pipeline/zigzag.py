@@ -70,22 +70,29 @@ def makespan_is_exact(ranks: int, sequences: int, subsequences: int) -> bool:
     return whole and sequences >= 4 and total >= 2 * ranks
 
 
-def _by_slot(ranks: int, chunks: int, sequences: int, subsequences: int, *, replicas: int) -> Program:
+def row_of(rank: int, *, ranks: int, chunks: int, sequences: int, subsequences: int, replicas: int) -> tuple[Op, ...]:
+    """What one rank does, in order."""
     stages, unit = chunks * ranks, ranks // replicas
     each = sequences // replicas
     ahead = lead(ranks=ranks, chunks=chunks, subsequences=subsequences, unit=unit, sequences=each)
-    rows: list[dict[int, Op]] = [{} for _ in range(ranks)]  # 2 slot + 1 of a forward, 2 slot of a backward
+    row: dict[int, Op] = {}  # 2 slot + 1 of a forward, 2 slot of a backward
     for replica in range(replicas):
-        places = [rank_of(stage, ranks, replica) for stage in range(stages)]
+        held = [stage for stage in range(stages) if rank_of(stage, ranks, replica) == rank]
         for x in range(each * subsequences):
             own, i = divmod(x, subsequences)
             sequence, y = own * replicas + replica, own * subsequences + subsequences - 1 - i
             there = turn(0, x, ranks=ranks, chunks=chunks, unit=unit)
             back = ahead + turn(0, y, ranks=ranks, chunks=chunks, unit=unit) + stages - 1
-            for stage, rank in enumerate(places):
-                rows[rank][2 * (there + stage) + 1] = Op("F", replica, sequence, i, stage)
-                rows[rank][2 * (back - stage)] = Op("B", replica, sequence, i, stage)
-    assert sum(map(len, rows)) == 2 * stages * sequences * subsequences, "two of a rank in a slot"
+            for stage in held:
+                row[2 * (there + stage) + 1] = Op("F", replica, sequence, i, stage)
+                row[2 * (back - stage)] = Op("B", replica, sequence, i, stage)
+    assert len(row) == 2 * chunks * sequences * subsequences, "two of a rank in a slot"
+    return tuple(row[slot] for slot in sorted(row))
+
+
+def _by_slot(ranks: int, chunks: int, sequences: int, subsequences: int, *, replicas: int) -> Program:
+    numbers = {"ranks": ranks, "chunks": chunks, "sequences": sequences, "subsequences": subsequences}
+    stages = chunks * ranks
     return Program(
         ranks=ranks,
         stages=stages,
@@ -93,5 +100,5 @@ def _by_slot(ranks: int, chunks: int, sequences: int, subsequences: int, *, repl
         sequences=sequences,
         subsequences=subsequences,
         hosts=tuple(Host(r, k, rank_of(k, ranks, r)) for r in range(replicas) for k in range(stages)),
-        order=tuple(tuple(row[slot] for slot in sorted(row)) for row in rows),
+        order=tuple(row_of(rank, replicas=replicas, **numbers) for rank in range(ranks)),
     )

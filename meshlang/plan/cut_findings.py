@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..diagnostics import Diagnostic, Edit, Help, Label
+from ..diagnostics import Diagnostic, Edit, Help, Label, counted
 from ..fold import template, told
 from ..language.spec import AxisEntry, PlaceRule, Written
 from .findings import tensors_first
@@ -144,7 +144,7 @@ def _written(name: str, resolved: Resolved) -> list[Written[int]]:
 def _size_said(entry: AxisEntry, resolved: Resolved) -> str:
     if entry.size is not None:
         return "axis size set here"
-    return f"{resolved.mesh.size(entry.name)} of {resolved.mesh.ranks} ranks"
+    return f"{resolved.mesh.size(entry.name)} of {counted(resolved.mesh.ranks, 'rank')}"
 
 
 def uneven_steps(resolved: Resolved, batch: int) -> Diagnostic:
@@ -156,7 +156,7 @@ def uneven_steps(resolved: Resolved, batch: int) -> Diagnostic:
     return Diagnostic(
         code="uneven-shard",
         message=f"`batch` = {batch} does not divide over {steps.value} accumulation steps",
-        label=Label(span=steps.span, text=f"{batch} sequences over {steps.value} steps"),
+        label=Label(span=steps.span, text=f"{counted(batch, 'sequence')} over {steps.value} steps"),
         labels=(Label(span=written.span, text="batch set here"),) if written is not None else (),
         help=(
             Help(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ..diagnostics import Diagnostic, Edit, Help, Label
+from ..diagnostics import Diagnostic, Edit, Help, Label, counted
 from ..language.spec import AxisEntry, Spec, Written
 from ..mesh import KNOWN_AXES, Mesh
 from ..near import near
@@ -137,7 +137,7 @@ def rest_uneven(rest: AxisEntry, known: int, ranks: int, spec: Spec) -> Diagnost
     product = " x ".join(f"`{entry.name}` = {entry.size}" for entry in others)
     return Diagnostic(
         code="rest-uneven",
-        message=f"{ranks} ranks do not divide over {product}",
+        message=f"{counted(ranks, 'rank', does=True)} not divide over {product}",
         label=Label(span=rest.span, text=f"{ranks} / {known} is no whole number"),
         labels=tuple(Label(span=entry.span, text="axis size set here") for entry in others),
         notes=(f"`{rest.name}` needs a multiple of {known} ranks",),
@@ -214,7 +214,7 @@ def part_of_node(per_node: Written[int], spec: Spec, mesh: Mesh) -> Diagnostic:
     """The last node would have ranks for a part of it only."""
     return Diagnostic(
         code="leaves-node",
-        message=f"{mesh.ranks} ranks do not fill nodes of {per_node.value}",
+        message=f"{counted(mesh.ranks, 'rank', does=True)} not fill nodes of {per_node.value}",
         label=Label(span=per_node.span, text=f"the last node would have {mesh.ranks % per_node.value}"),
         labels=(Label(span=spec.mesh_span, text=" x ".join(f"{axis.name} {axis.size}" for axis in mesh.axes)),),
     )

@@ -8,6 +8,7 @@ from ..language.spec import Check, Written
 from .cost import memory
 from .ir import Plan, Tensor, numel
 from .resolved import Resolved
+from .words import listed
 
 
 def promises(plan: Plan, resolved: Resolved, bag: Bag) -> None:
@@ -63,6 +64,8 @@ def _memory(plan: Plan, resolved: Resolved, bag: Bag) -> None:
         return
     found = memory(plan)
     if found.total <= promise.value:
+        if found.activations is None:
+            bag.add(_uncounted(promise, plan))
         return
     parts = f"state {found.state}, gathered weights {found.gathered}, gradients not yet summed {found.unsummed} bytes"
     kind = "a rough estimate" if found.rough else "an estimate"
@@ -77,6 +80,17 @@ def _memory(plan: Plan, resolved: Resolved, bag: Bag) -> None:
                 values if found.activations is not None else "without `batch` and `seq`, activations are not counted",
             ),
         )
+    )
+
+
+def _uncounted(promise: Written[int], plan: Plan) -> Diagnostic:
+    """What a rank holds is more than its state: a promise that nothing was counted against holds by chance."""
+    lacking = [name for name in ("batch", "seq") if getattr(plan.sizes, name) is None]
+    return Diagnostic(
+        code="sizes-needed",
+        message=f"how many activations a rank holds is not known without {listed(lacking)} in [sizes]",
+        label=Label(span=promise.span, text="promised here"),
+        notes=(f"all else comes to {memory(plan).total} bytes",),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
 
+from ..diagnostics import counted
 from ..fold import fold, ranges, template
 from ..plan.collectives import moves
 from ..plan.cost import memory
@@ -33,14 +34,14 @@ def plan_text(plan: Plan, *, rank: int = 0) -> str:
 
 def _head(plan: Plan) -> list[str]:
     axes = " x ".join(f"{axis.name} {axis.size}" for axis in plan.mesh.axes)
-    lines = [f"{plan.model} on {plan.ranks} ranks: {axes}"]
+    lines = [f"{plan.model} on {counted(plan.ranks, 'rank')}: {axes}"]
     carried = [f"{name} carries {ROLES[role]}" for name, role in plan.roles if plan.mesh.size(name) > 1]
     if carried:
         lines.append("  " + ", ".join(carried))
     sizes, precision = plan.sizes, plan.precision
     if sizes.batch is not None and sizes.seq is not None:
         steps = f", {sizes.accumulation} forward-backwards" if sizes.accumulation > 1 else ""
-        lines.append(f"  a step: {sizes.batch} sequences of {sizes.seq} tokens{steps}")
+        lines.append(f"  a step: {counted(sizes.batch, 'sequence')} of {counted(sizes.seq, 'token')}{steps}")
     lines.append("  " + ", ".join(_type(word, precision) for word in ("state", "compute", "reduce")))
     lines += [f"  strategy {use.name} over {use.axis}" for use in plan.strategies]
     if plan.recompute:
@@ -54,7 +55,7 @@ def _head(plan: Plan) -> list[str]:
 def _microbatches(plan: Plan) -> str:
     assert plan.pipeline is not None
     count = plan.pipeline.microbatches or 1
-    text = f", {len(plan.stages)} stages, {count} microbatch{'es' * (count > 1)}"
+    text = f", {counted(len(plan.stages), 'stage')}, {counted(count, 'microbatch')}"
     text += f" of {plan.slices} subsequences" if plan.slices > 1 else ""
     return text + (", two replicas" if plan.replicas > 1 else "")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..diagnostics import counted
 from ..pipeline.compare import LATE, Numbers, Row, memory
 from ..pipeline.costs import Costs
 from ..pipeline.ir import Op, Program
@@ -21,7 +22,7 @@ def timeline_text(name: str, program: Program, timeline: Timeline, costs: Costs)
     """What a schedule comes to, and what each rank does when."""
     shares = costs.shares or program.ranks
     lines = [
-        f"{name} on {program.ranks} ranks: {_shape(program)}",
+        f"{name} on {counted(program.ranks, 'rank')}: {_shape(program)}",
         f"  makespan {_n(timeline.makespan)}, bubble {100 * timeline.bubble:.2f} %, "
         f"peak activations {_n(max(timeline.peaks))}, parameters {program.replicas}x",
         *([f"  sums of gradients that nothing hides: {_n(timeline.exposed)}"] if timeline.exposed else []),
@@ -36,8 +37,8 @@ def timeline_text(name: str, program: Program, timeline: Timeline, costs: Costs)
 
 
 def _shape(program: Program) -> str:
-    text = f"{program.stages} stages, " + ("two replicas, " if program.replicas > 1 else "")
-    text += f"{program.sequences} microbatches"
+    text = f"{counted(program.stages, 'stage')}, " + ("two replicas, " if program.replicas > 1 else "")
+    text += counted(program.sequences, "microbatch")
     return text + (f" of {program.subsequences} subsequences" if program.subsequences > 1 else "")
 
 

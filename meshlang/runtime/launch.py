@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..compiler import Request, load, plan_of, resolved_of
-from ..diagnostics import Bag, Diagnostic, Label, SpecError
+from ..diagnostics import Bag, Diagnostic, Label, SpecError, counted
 from ..language.spec import Spec
 from ..plan.data import to_data
 from ..plan.flags import flags_agree, override_flags, policy_disagrees, read_flags, written_flags
@@ -166,7 +166,7 @@ def _run(plan: Plan, job: Path, words: Sequence[str], flags: Sequence[str]) -> i
         *flags,
     ]
     axes = " x ".join(f"{axis.name} {axis.size}" for axis in plan.mesh.axes)
-    print(f"meshlang: {plan.model} on {plan.ranks} ranks, {axes}", flush=True)
+    print(f"meshlang: {plan.model} on {counted(plan.ranks, 'rank')}, {axes}", flush=True)
     environment = {**os.environ, JOB: str(job)}
     environment.setdefault("OMP_NUM_THREADS", "1")
     # else torch 2.14 gives a second attempt the store of the first, with addresses of ranks that have gone

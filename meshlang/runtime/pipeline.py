@@ -21,6 +21,7 @@ from torchtitan.config import ParallelismConfig
 from torchtitan.distributed.pipeline_parallel import pipeline_llm
 from torchtitan.trainer import Trainer
 
+from ..diagnostics import counted
 from ..lowering.errors import LoweringError
 from ..plan.ir import Plan
 from ..plan.launchable import schedule_name
@@ -92,7 +93,7 @@ def _microbatches(plan: Plan) -> int:
 def _uneven(config: Trainer.Config, plan: Plan) -> Iterator[str]:
     batch, count = config.training.local_batch_size, _microbatches(plan)
     if batch % count:
-        yield f"{batch} sequences of a rank do not divide into {count} microbatches"
+        yield f"{counted(batch, 'sequence of a rank', does=True)} not divide into {count} microbatches"
 
 
 def _losses(config: Trainer.Config, plan: Plan) -> Iterator[str]:

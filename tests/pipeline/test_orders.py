@@ -159,4 +159,4 @@ def test_ranks_that_wait_for_each_other() -> None:
 
 def test_rows_are_the_axis() -> None:
     """An order has a row for each rank of the pipeline."""
-    assert problems(_cells((("0F0", "0B0"),)), ranks=2, microbatches=1)[0].message.startswith("the order has 1 rows")
+    assert problems(_cells((("0F0", "0B0"),)), ranks=2, microbatches=1)[0].message.startswith("the order has 1 row, ")

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ...card.find import Cards
+from ...diagnostics import counted
 from ...language.spec import Spec
 from ...pipeline.costs import Costs
 from ...pipeline.ir import Program
@@ -101,7 +102,7 @@ class Contents:
         """The timeline."""
         if self.program is None or self.timeline is None or self.plan.pipeline is None:
             return None
-        title = f"{self.plan.pipeline.schedule} on {self.program.ranks} ranks"
+        title = f"{self.plan.pipeline.schedule} on {counted(self.program.ranks, 'rank')}"
         return timeline_picture(title, self.program, self.timeline, self.pipeline_axis)
 
     @cached_property

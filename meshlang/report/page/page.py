@@ -10,6 +10,7 @@ from importlib.metadata import version
 from importlib.resources import files
 from string import Template
 
+from ...diagnostics import counted
 from ...fold import ranges
 from ...plan.cost import memory
 from ...plan.ir import Plan
@@ -34,7 +35,7 @@ def page(shown: Contents) -> str:
     axes = TIMES.join(f"{axis.name} {axis.size}" for axis in plan.mesh.axes)
     return Template(_read("page.html")).substitute(
         policy=f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'",
-        title=safe(f"{plan.model} on {plan.ranks} ranks"),
+        title=safe(f"{plan.model} on {counted(plan.ranks, 'rank')}"),
         style=style,
         heading=safe(f"{plan.model} on {plan.ranks:,} ranks"),
         lead=safe(axes),

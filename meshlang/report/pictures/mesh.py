@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
+from ...diagnostics import counted
 from ...mesh import Mesh
 from .canvas import SANS, Picture, box, cut, words
 from .markup import Markup, joined, tag
@@ -50,7 +51,7 @@ def mesh_picture(mesh: Mesh, per_node: int | None) -> Picture:
         ]
     )
     axes = ", ".join(f"{axis.name} {axis.size}" for axis in mesh.axes)
-    title = f"{mesh.ranks} ranks: {axes}" + (f"; nodes of {per_node} ranks" if per_node else "")
+    title = f"{counted(mesh.ranks, 'rank')}: {axes}" + (f"; nodes of {counted(per_node, 'rank')}" if per_node else "")
     return Picture(name="mesh", title=title, width=width, height=height, body=body)
 
 
