@@ -33,8 +33,8 @@ parity:  ## every step that is held against one rank, and the table of them: PAR
 parity-more:  ## go on with `make parity` where it was broken off
 	MESHLANG_PARITY=PARITY.md $(PYTHON) -m pytest tests/gloo tests/lowering -m parity
 
-mutation:  ## specs damaged at random: findings, never an exception, and no mistake passes silently
-	MESHLANG_MUTATIONS=20000 $(PYTHON) -m pytest tests/test_damaged_specs.py tests/language/test_mutation.py
+mutation:  ## specs and cards damaged at random: findings, never an exception, and each within 2 s and 500 MB
+	MESHLANG_MUTATIONS=100000 MESHLANG_CARD_MUTATIONS=10000 $(PYTHON) -m pytest tests/damaged tests/language/test_mutation.py
 
 schema:  ## the JSON Schemas that the examples name: schema/
 	$(PYTHON) -m meshlang schema spec -o schema/spec.json

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import random
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ import tomlkit
 from click.testing import CliRunner, Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_damaged_specs import BASES, COUNT, DAMAGES, Base, pick
 from tomlkit.items import Comment, Item
 
 from meshlang.cli import main
@@ -112,13 +110,6 @@ def test_untidy_text_becomes_tidy() -> None:
     assert formatted(TIDY) == TIDY
 
 
-@pytest.mark.parametrize("base", BASES, ids=[Path(base.name).stem for base in BASES])
-def test_specs_keep_their_meaning(base: Base) -> None:
-    """Every example, and two specs that have every table, read as before."""
-    hold(base.text, base.name)
-    assert meaning(Source(base.name, base.text))[1] is not None
-
-
 @pytest.mark.parametrize("path", sorted(PRESETS.glob("*.toml")), ids=lambda path: path.stem)
 def test_presets_are_formatted(path: Path) -> None:
     """meshlang's own presets are as `fmt` writes them."""
@@ -149,20 +140,6 @@ def _comments(item: object) -> list[str]:
 
 def _has_trivia(item: Item) -> bool:
     return isinstance(item, Comment) or type(item).__name__ not in ("Whitespace", "Null", "AoT")
-
-
-@pytest.mark.parametrize("damage", DAMAGES, ids=[damage.__name__ for damage in DAMAGES])
-def test_damaged_specs_keep_their_meaning(damage: Callable[[random.Random, Base], str | bytes]) -> None:
-    """Whatever is done to a spec: while it is TOML, `fmt` changes neither its values nor its comments."""
-    draw, held = random.Random(f"format {damage.__name__}"), 0
-    for _ in range(COUNT // 20):
-        base = pick(draw, heavy=False)
-        made = damage(draw, base)
-        source = Source.decode(base.name, made if isinstance(made, bytes) else made.encode())
-        if scan(source, Bag()) is not None:
-            hold(source.text, base.name)
-            held += 1
-    assert held > 0
 
 
 @given(st.integers(0, 2**32))
