@@ -1,9 +1,10 @@
 # Everything runs with the python that is active; nothing is installed here.
 PYTHON ?= python
+SECONDS ?= 600
 CODE   := meshlang strategies models tests benchmarks
 
 .DEFAULT_GOAL := help
-.PHONY: help check format-check lint types test format parity parity-more bench mutation schema schedules
+.PHONY: help check format-check lint types test format parity parity-more bench mutation fuzz schema schedules
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +36,12 @@ parity-more:  ## go on with `make parity` where it was broken off
 
 mutation:  ## specs and cards damaged at random: findings, never an exception, and each within 2 s and 500 MB
 	MESHLANG_MUTATIONS=100000 MESHLANG_CARD_MUTATIONS=10000 $(PYTHON) -m pytest tests/damaged tests/language/test_mutation.py
+
+fuzz:  ## texts that are shaped at random, then texts of bytes guided by what they reach: SECONDS in all, 600 unless said
+	MESHLANG_FUZZ=$$(($(SECONDS) / 6)) $(PYTHON) -m pytest tests/fuzz
+	$(PYTHON) tests/fuzz/guided.py spec $$(($(SECONDS) / 6))
+	$(PYTHON) tests/fuzz/guided.py card $$(($(SECONDS) / 6))
+	$(PYTHON) tests/fuzz/guided.py order $$(($(SECONDS) / 6))
 
 schema:  ## the JSON Schemas that the examples name: schema/
 	$(PYTHON) -m meshlang schema spec -o schema/spec.json

@@ -7,6 +7,7 @@ cursor or reorder the text are shown as escapes.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,9 @@ from .diagnostics import Label
 
 #: Columns of a source line that are shown; of a longer one, the part around its first mark.
 COLUMNS = 100
+#: A name in a message that is longer is cut: what of its begin and its end is shown.
+_BEGIN, _END = 120, 40
+_LONG = re.compile(r"`[^`\n]{240,}`|[^\s`]{240,}")
 _ELLIPSIS = "..."
 _ESCAPED = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
@@ -44,6 +48,21 @@ def glyph(char: str) -> str:
 def safe(text: str) -> str:
     """A text of one line that moves no cursor."""
     return "".join(" " if char == "\t" else glyph(char) for char in text)
+
+
+def brief(text: str) -> str:
+    """A text of one line that moves no cursor, its longest names cut in their middle."""
+    return safe(cut(text))
+
+
+def cut(text: str) -> str:
+    """A text whose longest names are cut in their middle."""
+    return _LONG.sub(_middle, text)
+
+
+def _middle(match: re.Match[str]) -> str:
+    word = match[0]
+    return f"{word[:_BEGIN]}...({len(word) - _BEGIN - _END} characters)...{word[-_END:]}"
 
 
 def columns(text: str) -> int:
@@ -93,7 +112,7 @@ def _mark(label: Label, main: bool) -> Mark:
     stop = span.stop
     start = min(span.column - 1, length)
     end = stop[1] - 1 if stop[0] == line else length
-    return Mark(start=start, end=max(min(end, length), start + 1), text=safe(label.text), main=main)
+    return Mark(start=start, end=max(min(end, length), start + 1), text=brief(label.text), main=main)
 
 
 def _numbered(number: int, line: str, marks: Sequence[Mark], gutter: int, paint: Paint) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from .diagnostics import Diagnostic, Help, Label
-from .excerpt import Paint, excerpt, safe
+from .excerpt import Paint, brief, cut, excerpt, safe
 from .source import Source, Span
 
 Form = Literal["text", "short", "json", "github"]
@@ -41,14 +41,14 @@ def _painted(kind: str, text: str) -> str:
 
 
 def _short(found: Diagnostic) -> str:
-    return f"{safe(str(found.label.span))}: error[{found.code}]: {safe(found.message)}"
+    return f"{safe(str(found.label.span))}: error[{found.code}]: {brief(found.message)}"
 
 
 def _text(found: Diagnostic, paint: Paint) -> list[str]:
     """The lines of one finding."""
     labels = (found.label, *found.labels)
     gutter = max(2, *(len(str(label.span.line)) for label in labels))
-    rows = [f"{paint('error', f'error[{found.code}]')}: {safe(found.message)}"]
+    rows = [f"{paint('error', f'error[{found.code}]')}: {brief(found.message)}"]
     for source in dict.fromkeys(label.span.source for label in labels):
         here = [label for label in labels if label.span.source == source]
         arrow = "-->" if here[0] is found.label else ":::"
@@ -64,7 +64,7 @@ def _text(found: Diagnostic, paint: Paint) -> list[str]:
 def _paragraph(kind: str, text: str, paint: Paint) -> list[str]:
     """`note: text`; further lines stand under the text."""
     first, *more = text.split("\n")
-    return [f"{paint(kind, kind)}: {safe(first)}", *(f"      {safe(line)}" for line in more)]
+    return [f"{paint(kind, kind)}: {brief(first)}", *(f"      {brief(line)}" for line in more)]
 
 
 def filled(offer: Help) -> str:
@@ -96,7 +96,7 @@ def _github(found: Diagnostic) -> str:
     rows += [f"help: {filled(offer)}" for offer in found.help]
     pairs = ",".join(f"{key}={_property(str(value))}" for key, value in properties.items())
     message = "\n".join(rows)
-    return f"::error {pairs}::{_escaped(message)}"
+    return f"::error {pairs}::{_escaped(cut(message))}"
 
 
 def _property(text: str) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,6 +14,31 @@ from pathlib import Path
 MOST_BYTES = 2**20
 #: Of a file that is too large, what a finding shows.
 _SHOWN = 64
+
+
+def head(path: str | Path, most: int) -> bytes:
+    """The first bytes of a file; of a pipe, what is written into it.
+
+    Raises:
+        OSError: the file cannot be read, or is a pipe that nobody has open to write: that would be waited for forever.
+    """
+    with open(path, "rb", opener=_at_once) as file:
+        if not stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
+            return file.read(most)
+        try:
+            first = os.read(file.fileno(), 1)
+        except BlockingIOError:
+            first = b""
+        else:
+            if not first:
+                raise OSError(errno.EPIPE, "a pipe that nobody writes to", str(path))
+        os.set_blocking(file.fileno(), True)
+        return first + file.read(most - len(first))
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Opens without waiting for another process."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 @dataclass(frozen=True)
@@ -33,15 +61,13 @@ class Source:
         Raises:
             OSError: the file cannot be read.
         """
-        with Path(path).open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
-        if len(data) > MOST_BYTES:
-            return cls(name=str(path), text=data[:_SHOWN].decode("utf-8", errors="replace"), too_large=True)
-        return cls.decode(str(path), data)
+        return cls.decode(str(path), head(path, MOST_BYTES + 1))
 
     @classmethod
     def decode(cls, name: str, data: bytes) -> Source:
-        """Bytes as text, and where they stop being UTF-8."""
+        """Bytes as text, and where they stop being UTF-8; of too many the beginning."""
+        if len(data) > MOST_BYTES:
+            return cls(name=name, text=data[:_SHOWN].decode("utf-8", errors="replace"), too_large=True)
         try:
             return cls(name=name, text=data.decode("utf-8"))
         except UnicodeDecodeError as error:

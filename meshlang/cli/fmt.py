@@ -8,9 +8,10 @@ from pathlib import Path
 import click
 
 from ..diagnostics import Bag, Diagnostic
+from ..excerpt import cut
 from ..language.load import a_card
 from ..language.toml import scan
-from ..source import Source
+from ..source import MOST_BYTES, Source
 from .request import FORMAT, show
 
 
@@ -45,9 +46,9 @@ def fmt_command(specs: tuple[str, ...], only_check: bool, as_diff: bool, form: s
 
 def _read(name: str) -> Source:
     try:
-        return Source.decode("-", sys.stdin.buffer.read()) if name == "-" else Source.read(name)
+        return Source.decode("-", sys.stdin.buffer.read(MOST_BYTES + 1)) if name == "-" else Source.read(name)
     except OSError as error:
-        raise click.UsageError(f"cannot read {name}: {error.strerror}") from error
+        raise click.UsageError(f"cannot read {cut(name)}: {error.strerror}") from error
 
 
 def _formatted(source: Source, bag: Bag) -> str | None:

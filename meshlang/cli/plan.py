@@ -8,7 +8,13 @@ from pathlib import Path
 import click
 
 from ..plan.ir import Plan
+from ..source import head
 from .request import RANKS, SPEC, laid_over, planned, request
+
+#: Characters of a golden file that are read; one of a plan has some thousands.
+MOST_LOCKED = 2**22
+#: Characters of a line that is shown as different.
+LONGEST = 1000
 
 
 @click.command("plan")
@@ -50,6 +56,11 @@ def plan_command(
     click.echo(plan_text(plan, rank=rank or 0), nl=False)
 
 
+def _written(path: Path) -> str:
+    """The golden file, or so much of it as could be one."""
+    return head(path, MOST_LOCKED + 1).decode("utf-8", errors="replace")
+
+
 def _lock(plan: Plan, path: Path, update: bool) -> int:
     from difflib import unified_diff
 
@@ -57,7 +68,7 @@ def _lock(plan: Plan, path: Path, update: bool) -> int:
 
     text = lock_text(plan)
     try:
-        old = None if update or not path.exists() else path.read_text(encoding="utf-8", errors="replace")
+        old = None if update or not path.exists() else _written(path)
         if old is None:
             path.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -65,8 +76,11 @@ def _lock(plan: Plan, path: Path, update: bool) -> int:
     if old is None:
         click.echo(f"wrote {path}")
         return 0
-    if old == text:
+    if old.splitlines() == text.splitlines():
         return 0
-    click.echo("".join(unified_diff(old.splitlines(True), text.splitlines(True), str(path), "the plan")), nl=False)
+    if len(old) > MOST_LOCKED or "lock = " not in old:
+        raise click.UsageError(f"{path} is no lock of a plan; `--update` would write one in its place")
+    lines = unified_diff(old.splitlines(), text.splitlines(), str(path), "the plan", lineterm="")
+    click.echo("\n".join(line if len(line) <= LONGEST else f"{line[:LONGEST]}..." for line in lines))
     click.echo(f"the plan differs from {path}; `--update` writes it anew")
     return 1

@@ -11,6 +11,7 @@ import click
 
 from ..compiler import Request, check, compile
 from ..diagnostics import Diagnostic, SpecError
+from ..excerpt import cut
 from ..plan.ir import Plan
 
 SPEC = click.argument("spec", type=click.Path(dir_okay=False))
@@ -53,7 +54,7 @@ def request(spec: str, **options: Any) -> Request:
     try:
         return Request.of(spec, inside=None if anywhere else str(Path(spec).parent), **options)
     except OSError as error:
-        raise click.UsageError(f"cannot read {spec}: {error.strerror}") from error
+        raise click.UsageError(f"cannot read {cut(spec)}: {error.strerror}") from error
 
 
 def findings(asked: Request, form: str) -> NoReturn:

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+import tomli
 from bases import EXAMPLES, PLUGINS
 
 from meshlang.card.find import Cards
@@ -33,6 +34,7 @@ class CardBase:
     """A card's text, and a spec that speaks of a file `damaged.card.toml` beside it."""
 
     name: str
+    model: str
     spec: str
     text: str
 
@@ -44,7 +46,9 @@ class CardBase:
         assert match is not None
         path = Cards().path(match["card"]) or EXAMPLES / match["card"]
         model = f'model = "damaged.card.toml#{match["flavor"]}"'
-        return cls(name=name, spec=_MODEL.sub(model, spec), text=path.read_text())
+        text = path.read_text()
+        named = tomli.loads(text)["model"]
+        return cls(name=name, model=named, spec=_MODEL.sub(model, spec), text=text)
 
     def request(self, folder: Path, data: bytes) -> Request:
         """A request for the spec, with these bytes for its card; what was read before is not asked again."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 GOOD = """meshlang = 1
 model = "llama/tiny"
@@ -40,57 +40,11 @@ embed = 4
 [param]
 "layers.*.w" = "embed embed2"
 """
-MiB = 2**20
-
-
-def lines(line: str, size: int) -> bytes:
-    """Numbered lines up to a size."""
-    found, count = [], 0
-    while count < size:
-        found.append(line.format(i=len(found)))
-        count += len(found[-1])
-    return "".join(found).encode()
 
 
 def place(text: str) -> bytes:
     """The good spec with more after it."""
     return (GOOD + text).encode()
-
-
-def at_once(size: int) -> Mapping[str, Callable[[], bytes]]:
-    """Texts of a size, each of one kind."""
-    return {
-        "keys": lambda: lines("k{i} = 1\n", size),
-        "tables": lambda: lines("[t{i}]\n", size),
-        "rows": lambda: b"[[a]]\n" * (size // 6),
-        "comment": lambda: b"#" + b"x" * size,
-        "comments": lambda: GOOD.encode() + b"# x\n" * (size // 4),
-        "empty lines": lambda: GOOD.encode() + b"\n" * size,
-        "string": lambda: b'a = "' + b"x" * size + b'"\n',
-        "unclosed": lambda: b'a = """' + b"x\n" * (size // 2),
-        "numbers": lambda: b"a = [" + b"1," * (size // 2) + b"]\n",
-        "brackets": lambda: b"a = " + b"[" * size,
-        "braces": lambda: b"a = " + b"{a=" * (size // 3),
-        "dots": lambda: b"a" + b".a" * (size // 2) + b" = 1\n",
-        "header dots": lambda: b"[a" + b".a" * (size // 2) + b"]\n",
-        "nul": lambda: b"\0" * size,
-        "digits": lambda: b"a = " + b"1" * size,
-        "escapes": lambda: b'a = "' + b"\\u0041" * (size // 6) + b'"\n',
-        "unknown keys": lambda: place(lines("k{i} = 1\n", size).decode()),
-        "unknown dims": lambda: place("[place]\n" + lines('headz{i} = "tp"\n', size).decode()),
-        "unknown axes": lambda: place("[within.'*']\n" + lines('d{i} = "tq"\n', size).decode()),
-        "patterns": lambda: place(lines("[at.'layers.{i}.x']\nheads='whole'\nwhy='x'\n", size).decode()),
-        "checks": lambda: place(lines("[[check]]\nname='a{i}'\ntensor='**'\nexpect={{tp='R'}}\n", size).decode()),
-        "includes": lambda: (
-            b"include = [" + b'"a.toml",' * (size // 9) + b"]\n" + GOOD.replace("include", "x").encode()
-        ),
-        "axes": lambda: b"meshlang = 1\nmodel='llama/tiny'\n[mesh]\n" + lines("a{i} = 2\n", size),
-        "strategies": lambda: place(lines("[strategy.s{i}]\naxis='tp'\n", size).decode()),
-        "flags": lambda: place(
-            "[launch]\nrecipe='a:b'\nranks=4\n[launch.set]\n" + lines("a.b{i} = 1\n", size).decode()
-        ),
-        "machines": lambda: place(lines("[topology.on.m{i}.mesh]\ntp=1\n", size).decode()),
-    }
 
 
 def good(old: str, new: str) -> bytes:
@@ -153,6 +107,18 @@ SPECS: Mapping[str, tuple[bytes, str]] = {
     "a card of a trillion layers": (good("llama/tiny", "trillion.toml#a"), "card-pattern"),
     "an order of 100 MB": (piped(('"1f1b"', f'{CSV}"large.bin"')), "too-large"),
     "an order that is a device": (piped(('"1f1b"', f'{CSV}"/dev/zero"')), "order-file"),
+    "an include that is a pipe": (good('"preset:ddp"', '"pipe"'), "include-not-found"),
+    "a card that is a pipe": (good("llama/tiny", "pipe#a"), "unknown-model"),
+    "an order that is a pipe": (piped(('"1f1b"', f'{CSV}"pipe"')), "order-file"),
+    "an include of a link to itself": (good('"preset:ddp"', '"circle.toml"'), "include-not-found"),
+    "CR alone": (GOOD.replace("\n", "\r").encode(), "syntax"),
+    "a form feed": (good("dp = 2", "\fdp = 2"), "syntax"),
+    "a blank of no width": (good("dp = 2", "dp\u200b = 2"), "syntax"),
+    "a name of 100,000 letters": (good("dp = 2", "d" * 100_000 + " = 2"), "unknown-axis"),
+    "a quoted name of 100,000 words": (good("dp = 2", '"' + "d p " * 100_000 + '" = 2'), "unknown-axis"),
+    "a model of 100,000 letters": (good("llama/tiny", "m" * 100_000), "unknown-model"),
+    "a dimension of 100,000 letters": (place("[place]\n" + "h" * 100_000 + ' = "tp"\n'), "unknown-dimension"),
+    "a pattern of 100,000 letters": (exception("l" * 100_000), "no-match"),
     "an order of commas": (piped(('"1f1b"', f'{CSV}"commas.csv"')), "too-large"),
     "an order of digits": (piped(('"1f1b"', f'{CSV}"digits.csv"')), "order-file"),
 }
@@ -162,4 +128,52 @@ FILES: Mapping[str, bytes] = {
     "commas.csv": b"," * 900_000,
     "digits.csv": b"9" * 5000 + b"F0,0F" + b"9" * 900_000,
     "trillion.toml": CARD.replace("layers = 2", "layers = 1000000000000").encode(),
+}
+
+OWN_CARD = b'meshlang = 1\nmodel = "own.toml#a"\n[mesh]\ndp = 1\n'
+#: Specs that name a file outside of their folder.
+OUTSIDE: Mapping[str, bytes] = {
+    "up": good('"preset:ddp"', '"../outside.toml"'),
+    "down and up": good('"preset:ddp"', '"a/../../outside.toml"'),
+    "in, through the folder's own name": good('"preset:ddp"', '"../specs/../outside.toml"'),
+    "absolute": good('"preset:ddp"', '"/etc/hostname"'),
+    "two slashes": good('"preset:ddp"', '"//etc/hostname"'),
+    "a link": good('"preset:ddp"', '"link.toml"'),
+    "a folder that is a link": good('"preset:ddp"', '"linked/outside.toml"'),
+    "another case": good('"preset:ddp"', '"../SPECS/base.toml"'),
+    "a card up": good("llama/tiny", "../outside.toml#a"),
+    "a card by a link": good("llama/tiny", "link.toml#a"),
+    "a card by an absolute path": good("llama/tiny", "/etc/hostname#a"),
+    "an order up": piped(('"1f1b"', f'{CSV}"../outside.toml"')),
+    "an order by a link": piped(('"1f1b"', f'{CSV}"link.toml"')),
+}
+#: Texts that TOML allows.
+FINE: Mapping[str, bytes] = {
+    "CRLF": GOOD.replace("\n", "\r\n").encode(),
+    "CRLF here and there": GOOD.replace("\n", "\r\n", 3).encode(),
+    "no line end": GOOD.rstrip().encode(),
+    "tabs": GOOD.replace(" = ", "\t=\t").encode(),
+    "a comment in every script": GOOD.encode() + "# \u05d0 \u0e01 \u3042 \U0001f642 \u202e\n".encode(),
+}
+#: Paths that are no file.
+NO_FILES: Mapping[str, str] = {
+    "a pipe that nobody writes to": "pipe",
+    "a folder": ".",
+    "nothing": "nothing.toml",
+    "a file as a folder": "commas.csv/s.toml",
+    "a link to itself": "circle.toml",
+    "a long name": "a" * 5000,
+    "a long path": "a/" * 5000 + "s.toml",
+}
+#: Golden files, and where another path is named, that path.
+LOCKS: Mapping[str, tuple[bytes, str]] = {
+    "NUL": (b"\0" * 2**20, ""),
+    "no UTF-8": (b"lock = 1\n\xff\xfe" * 2**10, ""),
+    "many lines": (b"lock = 1\n" * 2**18, ""),
+    "many other lines": (b"lock = 1\n" + b"".join(b"%d\n" % i for i in range(2**18)), ""),
+    "one line": (b"lock = 1" + b"x" * 2**21, ""),
+    "100 MB": (b"", "large.bin"),
+    "a device": (b"", "/dev/zero"),
+    "a pipe that nobody writes to": (b"", "pipe"),
+    "a folder": (b"", "."),
 }
