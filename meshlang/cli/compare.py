@@ -14,8 +14,12 @@ from .request import RANKS, laid_over, planned, request
 @laid_over
 def diff_command(before: str, after: str, ranks: int | None, sets: tuple[str, ...], on: str | None, form: str) -> None:
     """What changes from one spec to another, with the bytes of state that move."""
-    from ..plan.diff import diff
+    from ..plan.diff import ManyRanksError, diff
     from ..report.diff import diff_text
 
     one, other = (planned(request(spec, ranks=ranks, sets=sets, on=on), form) for spec in (before, after))
-    click.echo(diff_text(diff(one, other), (*one.by_fqn, *other.by_fqn)), nl=False)
+    try:
+        found = diff(one, other)
+    except ManyRanksError as error:
+        raise click.UsageError(str(error)) from error
+    click.echo(diff_text(found, (*one.by_fqn, *other.by_fqn)), nl=False)

@@ -14,6 +14,14 @@ from .promises import said
 Block = tuple[tuple[int, int], ...]
 
 
+#: Ranks whose parts are compared one by one.
+MOST_RANKS = 2**18
+
+
+class ManyRanksError(Exception):
+    """Two plans that differ over more ranks than are walked over."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Changed:
     """A tensor that two plans keep in different parts.
@@ -47,7 +55,11 @@ class Difference:
 
 
 def diff(before: Plan, after: Plan) -> Difference:
-    """What is different in `after`."""
+    """What is different in `after`.
+
+    Raises:
+        ManyRanksError: tensors lie otherwise over more than `MOST_RANKS` ranks.
+    """
     old, new = before.by_fqn, after.by_fqn
     return Difference(
         mesh=tuple(_mesh(before, after)),
@@ -192,6 +204,10 @@ def _part(start: int, stop: int, parts: int, index: int) -> tuple[int, int]:
 
 def _moved(old: Tensor, new: Tensor, before: Plan, after: Plan) -> tuple[int, int]:
     """(bytes over all ranks, most of one rank) of the new parts that are not in the rank's old part."""
+    if before.mesh == after.mesh and _parts(old, before) == _parts(new, after):
+        return 0, 0
+    if after.ranks > MOST_RANKS:
+        raise ManyRanksError(f"the bytes that move are counted rank by rank, for {MOST_RANKS:,} ranks at most")
     width = 3 * DTYPE_BYTES[after.precision.state]
     total = most = 0
     for rank in range(after.ranks):

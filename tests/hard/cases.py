@@ -131,6 +131,19 @@ FILES: Mapping[str, bytes] = {
 }
 
 OWN_CARD = b'meshlang = 1\nmodel = "own.toml#a"\n[mesh]\ndp = 1\n'
+#: A spec that is fine, and what is asked of it.
+TRILLION = GOOD.replace("dp = 2", "dp = 1000000000000").replace("batch = 8", "batch = 1000000000000").encode()
+WIDE = [
+    ["check", "s.toml"],
+    ["plan", "s.toml", "--json"],
+    ["plan", "s.toml", "--rank", "1999999999999"],
+    ["plan", "s.toml", "--lock", "wide.lock"],
+    ["mesh", "s.toml"],
+    ["explain", "s.toml", "layers.0.attention.wo.weight"],
+    ["report", "s.toml", "-o", "r.html"],
+    ["diff", "s.toml", "s.toml"],
+    ["diff", "s.toml", "other.toml"],
+]
 #: Specs that name a file outside of their folder.
 OUTSIDE: Mapping[str, bytes] = {
     "up": good('"preset:ddp"', '"../outside.toml"'),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from bounded import MEMORY, SECONDS, Forks, Used, begun
-from cases import FILES, FINE, GOOD, LOCKS, NO_FILES, OUTSIDE, OWN_CARD, SPECS
+from cases import FILES, FINE, GOOD, LOCKS, NO_FILES, OUTSIDE, OWN_CARD, SPECS, TRILLION, WIDE
 from large import at_once, cards_at_once
 
 MiB = 2**20
@@ -142,6 +142,15 @@ def test_files_that_include_many_are_found_out(forks: Forks, tmp_path: Path) -> 
             (tmp_path / f"{name}{i}.toml").write_text(both)
     text = GOOD.replace('"preset:ddp"', '"f0.toml", "g0.toml"').encode()
     assert "error[too-large]" in checked(forks, tmp_path, text).out
+
+
+@pytest.mark.parametrize("words", WIDE, ids=" ".join)
+def test_a_wide_mesh_is_shown(words: list[str], forks: Forks, folder: Path) -> None:
+    """No command walks over the ranks of a spec that is fine and has a trillion of them."""
+    (folder / "s.toml").write_bytes(TRILLION)
+    (folder / "other.toml").write_bytes(TRILLION.replace(b"tp = 2", b"tp = 1"))
+    done = held(forks.used(words, folder))
+    assert done.code == (2 if "other.toml" in words else 0), done
 
 
 @pytest.mark.parametrize("command", ["plan", "mesh", "fmt", "diff"])

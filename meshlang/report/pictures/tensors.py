@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -180,11 +180,11 @@ def _name(plan: Plan, tensor: Tensor, where: dict[str, int], at: tuple[float, fl
         yield words(x + wide / 2, y + high / 2 + 4, text, "mid mono" if high >= 15 else "mid mono small")
 
 
-def _held(plan: Plan, tensor: Tensor) -> dict[str, tuple[int, ...]]:
+def _held(plan: Plan, tensor: Tensor) -> dict[str, Sequence[int]]:
     """Axis -> the coordinates that hold a tensor at all: a stage's ranks."""
     stage = plan.stage_of.get(tensor.fqn)
     return {
-        axis: stage.coordinates if stage is not None and axis in plan.axes_of("pipeline") else tuple(range(size))
+        axis: stage.coordinates if stage is not None and axis in plan.axes_of("pipeline") else range(size)
         for axis, size in ((axis.name, axis.size) for axis in plan.mesh.axes)
     }
 
@@ -200,11 +200,16 @@ def _ranks(plan: Plan, tensor: Tensor, where: dict[str, int]) -> list[int]:
     """The first ranks that have the part at some coordinates."""
     held = {axis: (where[axis],) if axis in where else places for axis, places in _held(plan, tensor).items()}
     found: list[int] = []
-    for places in product(*(sorted(each) for each in held.values())):
+    for places in product(*(_first(each) for each in held.values())):
         found.append(plan.mesh.rank(dict(zip(held, places, strict=True))))
         if len(found) == _MOST_NAMED:
             break
     return found
+
+
+def _first(places: Sequence[int]) -> Sequence[int]:
+    """The first of them; of a mesh there may be any number."""
+    return places[:_MOST_NAMED] if isinstance(places, range) else sorted(places)[:_MOST_NAMED]
 
 
 def _told(plan: Plan, tensor: Tensor, row: _Part, column: _Part, where: dict[str, int]) -> str:
