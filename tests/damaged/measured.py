@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -44,6 +44,13 @@ class Figures:
 
 
 FIGURES: dict[str, Figures] = {}
+
+
+def tell(write: Callable[[str], object]) -> None:
+    """One line for each kind, once."""
+    while FIGURES:
+        kind, figures = FIGURES.popitem()
+        write(f"{kind}: {figures}")
 
 
 class HungError(Exception):

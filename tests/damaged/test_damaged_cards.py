@@ -36,7 +36,7 @@ def test_damaged_card_gives_findings_or_a_plan(damage: Damage, tmp_path: Path) -
     for count in range(-(-COUNT // len(EVERY))):
         base = draw.choice(CARD_BASES)
         data = made(damage, draw, base.text)
-        with held("cards", data) as figures:
+        with held("damaged cards", data) as figures:
             request = base.request(tmp_path, data)
             found = check(request) if count % TRIED == 0 else found_in(request)
             hold(found) if found else None

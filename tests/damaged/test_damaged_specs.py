@@ -38,7 +38,7 @@ def test_damage_gives_findings_or_a_plan(damage: Damage) -> None:
     for count in range(COUNT // 8):
         base = pick(draw)
         data = made(damage, draw, base.text)
-        with held("specs", data) as figures:
+        with held("damaged specs", data) as figures:
             request = base.of(data)
             found = check(request) if count % TRIED == 0 else found_in(request)
             hold(found) if found else None
@@ -67,7 +67,7 @@ def test_no_slip_of_a_key_is_silent() -> None:
             continue
         slips += 1
         data = (base.text[: key.span.start] + word + base.text[key.span.end :]).encode()
-        with held("specs", data) as figures:
+        with held("damaged specs", data) as figures:
             found = next(filter(None, outcomes(base.of(data))), ())
             hold(found) if found else silent.append((base.name, key.span.text, word))
         figures.with_findings += bool(found)
