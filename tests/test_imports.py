@@ -34,7 +34,7 @@ OTHERS: dict[str, set[str]] = {
     "report": {"matplotlib"},
     "format": {"tomli", "tomlkit"},
     "lowering": {"torch"},
-    "runtime": {"torch", "torchtitan", "spmd_types", "tyro"},
+    "runtime": {"torch", "torchtitan", "spmd_types", "tyro", "transformers"},
     "testing": {"torch", "torchtitan", "spmd_types", "pytest"},
     "cli": {"click"},
 }
@@ -185,7 +185,8 @@ def _type_checking(path: Path) -> set[int]:
 
 def test_optional_packages_load_inside() -> None:
     """What an extra brings is imported by the function that needs it."""
-    assert [str(each) for each in MESHLANG if each.top == "matplotlib" and not each.inside] == []
+    extras = {"matplotlib", "transformers"}
+    assert [str(each) for each in MESHLANG if each.top in extras and not each.inside] == []
 
 
 def test_strategies_know_the_plan_only() -> None:

@@ -12,6 +12,7 @@ from ..card.find import Cards
 from ..card.read import flavors
 from ..diagnostics import Bag
 from ..source import Source
+from .progress import progress
 from .request import FORMAT, show
 
 
@@ -30,13 +31,17 @@ def card_init_command(target: str, name: str | None, flavor: str, output: str | 
 
     TARGET is package.module:factory, a function that returns an nn.Module or a torchtitan recipe.
     """
-    from ..runtime.cards import TargetError, init_card
+    called = name or target.partition(":")[0].rpartition(".")[2]
+    with progress("card", 3, "torch") as tick:
+        from ..runtime.cards import TargetError, init_card
 
-    module = _built(target, flavor)
-    try:
-        text = init_card(module, name or target.partition(":")[0].rpartition(".")[2], flavor)
-    except TargetError as error:
-        raise click.UsageError(f"{target}: {error}") from error
+        tick("the model")
+        module = _built(target, flavor)
+        tick("its card")
+        try:
+            text = init_card(module, called, flavor)
+        except TargetError as error:
+            raise click.UsageError(f"{target}: {error}") from error
     if output is None:
         click.echo(text, nl=False)
         return
@@ -57,10 +62,14 @@ def card_check_command(card: str, target: str, form: str) -> None:
 
     CARD is NAME/FLAVOR of an installed card or FILE#FLAVOR, TARGET package.module:factory.
     """
-    from ..runtime.cards import check_card
-
     source, flavor = _card(card)
-    found = check_card(source, flavor, _built(target, flavor))
+    with progress("card", 3, "torch") as tick:
+        from ..runtime.cards import check_card
+
+        tick("the model")
+        module = _built(target, flavor)
+        tick("their differences")
+        found = check_card(source, flavor, module)
     if found or form == "json":
         show(found, form)
     sys.exit(1 if found else 0)

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from ..diagnostics import SpecError
+from .progress import progress
 from .request import RANKS, SPEC, laid_over, planned, request, show
 
 
@@ -50,11 +51,12 @@ def launch_command(
     """Check SPEC, then train on torchtitan: meshlang launch SPEC [-- torchtitan's own flags]."""
     asked = request(spec, ranks=ranks, sets=sets, on=on, launch=True)
     planned(asked, form)
-    from ..runtime.launch import launch
-    from ..runtime.torchrun import Torchrun, TorchrunError
+    with progress("launch", 1, "torch"):
+        from ..runtime.launch import launch
+        from ..runtime.torchrun import Torchrun, TorchrunError
 
     try:
-        sys.exit(launch(asked, flags=flags, device=device, torchrun=Torchrun(**nodes)))
+        sys.exit(launch(asked, flags=flags, device=device, torchrun=Torchrun(**nodes), watched=progress))
     except TorchrunError as error:
         raise click.UsageError(str(error)) from error
     except SpecError as error:

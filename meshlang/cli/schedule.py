@@ -103,7 +103,8 @@ def schedule_command(
     from ..report.timeline import svg, trace
 
     assert plan.pipeline is not None
-    timeline = simulate(program, costs)
+    with progress("schedule", 1, "simulation"):
+        timeline = simulate(program, costs)
     if svg_file is not None:
         _write(svg_file, svg(f"{plan.pipeline.schedule}, {counted(program.ranks, 'rank')}", program, timeline))
     if trace_file is not None:

@@ -6,85 +6,13 @@ Meanings are those of torchtitan 0.3.0: `torchtitan.config.ParallelismConfig`, a
 
 from __future__ import annotations
 
-import json
 import math
-import re
-import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 
 from ..card.model import Model
-from ..diagnostics import Bag, Diagnostic, Label
-from ..plan.flags import Flag, read_flags
-from ..source import Source
-
-#: torchtitan's defaults of the flags that are read here.
-DEFAULTS: Mapping[str, str] = {
-    "parallelism.data_parallel_replicate_degree": "1",
-    "parallelism.data_parallel_shard_degree": "-1",
-    "parallelism.fsdp_reshard_after_forward": "default",
-    "parallelism.enable_fsdp_symm_mem": "False",
-    "parallelism.tensor_parallel_degree": "1",
-    "parallelism.enable_sequence_parallel": "True",
-    "parallelism.spmd_backend": "spmd_types",
-    "parallelism.pipeline_parallel_degree": "1",
-    "parallelism.module_fqns_per_model_part": "None",
-    "parallelism.pipeline_parallel_first_stage_less_layers": "1",
-    "parallelism.pipeline_parallel_last_stage_less_layers": "1",
-    "parallelism.pipeline_parallel_layers_per_stage": "None",
-    "parallelism.pipeline_parallel_schedule": "1F1B",
-    "parallelism.pipeline_parallel_schedule_csv": "",
-    "parallelism.pipeline_parallel_microbatch_size": "1",
-    "parallelism.context_parallel_degree": "1",
-    "parallelism.context_parallel_load_balancer": "headtail",
-    "parallelism.context_parallel_ptrr_mask_key": "None",
-    "parallelism.expert_parallel_degree": "1",
-}
-
-#: torchtitan's schedules of one stage a rank, and of several: ours by name.
-SINGLE = {"1F1B": "1f1b", "GPipe": "gpipe"}
-SEVERAL = {
-    "Interleaved1F1B": "interleaved_1f1b",
-    "InterleavedZeroBubble": "interleaved_zero_bubble",
-    "ZBVZeroBubble": "zbv",
-    "DualPipeV": "dualpipev",
-}
-
-#: Flags of `[sizes]` and `[precision]`, by torchtitan's names.
-SIZES = {"training.global_batch_size": "batch", "training.seq_len": "seq"}
-PRECISION = {
-    "training.dtype": "state",
-    "training.mixed_precision_param": "compute",
-    "training.mixed_precision_reduce": "reduce",
-}
-_LOCAL = "training.local_batch_size"
-#: Longer ones do not fit into 64 bits.
-MOST_DIGITS = 19
-
-#: Why a flag has no word in a spec, where it is not at its default.
-_NO_WORD: Mapping[str, str] = {
-    "parallelism.enable_fsdp_symm_mem": "a plan does not say which memory a collective uses",
-    "parallelism.module_fqns_per_model_part": "a spec's `split` is in the card's words, and counts layers",
-    "parallelism.pipeline_parallel_schedule_csv": 'write the spec\'s `schedule = "csv"` with a `split` of its own',
-    "parallelism.context_parallel_ptrr_mask_key": "the ptrr balancer is not planned",
-    "parallelism.expert_parallel_degree": "torchtitan's experts are not planned",
-    "activation_checkpoint": "`[recompute]` names the modules; it is not read from a flag",
-}
-
-
-#: Flags of which some values have a word in a spec.
-_WORDS: Mapping[str, tuple[str, ...]] = {
-    "parallelism.context_parallel_load_balancer": ("headtail", "None"),
-    "parallelism.fsdp_reshard_after_forward": ("default", "always", "never"),
-}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Imported:
-    """A spec's text, and for how many ranks it is: None where `"rest"` leaves it open."""
-
-    text: str
-    ranks: int | None
+from ..diagnostics import Bag
+from .titan_flags import DEFAULTS, LOCAL, MOST_DIGITS, NO_WORD, PRECISION, SEVERAL, SINGLE, SIZES, Asked
+from .written import Imported, Tables, text_of
 
 
 def imported(flags: Sequence[str], *, name: str, model: Model, ranks: int | None, bag: Bag) -> Imported | None:
@@ -95,86 +23,17 @@ def imported(flags: Sequence[str], *, name: str, model: Model, ranks: int | None
         ranks: how many there are, where the flags leave it open.
     """
     before = len(bag)
-    asked = _Asked(flags=flags, bag=bag)
+    asked = Asked(flags=flags, bag=bag)
     asked.refuse()
     if len(bag) > before:
         return None
     tables = _tables(asked, name, model, ranks)
     if len(bag) > before:
         return None
-    return Imported(text=_text(tables), ranks=ranks if asked.shard < 0 else asked.ranks)
+    return Imported(text=text_of(tables), ranks=ranks if asked.shard < 0 else asked.ranks)
 
 
-class _Asked:
-    """The flags of a command line by torchtitan's names, and its defaults."""
-
-    def __init__(self, *, flags: Sequence[str], bag: Bag) -> None:
-        self.bag = bag
-        self.line = shlex.join(flags)
-        self.words = flags
-        self.given: dict[str, Flag] = {flag.name: flag for flag in read_flags(flags)}
-        self.replicate = self.count("parallelism.data_parallel_replicate_degree")
-        self.shard = self.count("parallelism.data_parallel_shard_degree", least=-1)
-        self.tp = self.count("parallelism.tensor_parallel_degree")
-        self.cp = self.count("parallelism.context_parallel_degree")
-        self.pp = self.count("parallelism.pipeline_parallel_degree")
-
-    @property
-    def ranks(self) -> int:
-        """Of the whole mesh, with one part where the shard degree is what is left."""
-        return self.replicate * max(self.shard, 1) * self.tp * self.cp * self.pp
-
-    def value(self, key: str) -> str:
-        """As given, or torchtitan's default."""
-        return self.given[key].value if key in self.given else DEFAULTS.get(key, "None")
-
-    def count(self, key: str, least: int = 1) -> int:
-        """A whole number of at least `least`, not 0; anything else is a finding, and reads as 1."""
-        value = self.value(key)
-        if re.fullmatch(r"-?[0-9]{1,9}", value) and (number := int(value)) >= least and number:
-            return number
-        self.find(key, f"`{key}` = {value} is no such number")
-        return 1
-
-    def true(self, key: str) -> bool:
-        """A switch."""
-        return self.value(key).lower() in ("true", "1", "yes")
-
-    def find(self, key: str, message: str, *notes: str) -> None:
-        """A finding at a flag, or at the line where it should be."""
-        source = Source(name="flags", text=self.line)
-        span = self.given[key].span if key in self.given else source.span(0, len(source.text))
-        self.bag.add(Diagnostic(code="not-expressible", message=message, label=Label(span=span), notes=notes))
-
-    def refuse(self) -> None:
-        """A finding for each flag that a spec has no word for."""
-        for key, flag in self.given.items():
-            plain = flag.value in (DEFAULTS.get(key), "None", "none", "")
-            if key in _NO_WORD and not plain:
-                self.find(key, f"`{key}` = {flag.value} has no word in a spec", _NO_WORD[key])
-            elif key.startswith("parallelism.") and key not in DEFAULTS:
-                self.find(key, f"`{key}` is no flag of torchtitan 0.3.0 that is known here")
-            elif key == "parallelism.spmd_backend" and flag.value != "spmd_types":
-                self.find(key, f"`{key}` = {flag.value}: plans run on `spmd_types` only")
-        for key, known in _WORDS.items():
-            if self.value(key) not in known:
-                self.find(key, f"`{key}` = {self.value(key)} has no word in a spec", f"known: {', '.join(known)}")
-        for word in _further(self.words):
-            self.find("", f"`{word}` is a flag's second value, or stands alone; no spec is made of it")
-
-
-def _further(words: Sequence[str]) -> Iterator[str]:
-    """Words that are neither a flag nor the value behind one."""
-    for before, word in zip(("", *words), words, strict=False):
-        value = before.startswith("--") and "=" not in before
-        if not word.startswith("--") and not value and not re.fullmatch(r"activation[-_]checkpoint:\S+", word):
-            yield word
-
-
-Tables = dict[str, dict[str, object]]
-
-
-def _tables(asked: _Asked, name: str, model: Model, ranks: int | None) -> Tables:
+def _tables(asked: Asked, name: str, model: Model, ranks: int | None) -> Tables:
     """Every table of the spec, by its header; "" for the keys before the first."""
     axes = _axes(asked)
     over = [axis for axis in ("dp", "cp") if axis in axes and (axis != "dp" or asked.shard != 1)]
@@ -199,7 +58,7 @@ def _tables(asked: _Asked, name: str, model: Model, ranks: int | None) -> Tables
     return {header: table for header, table in tables.items() if table}
 
 
-def _axes(asked: _Asked) -> dict[str, int | str]:
+def _axes(asked: Asked) -> dict[str, int | str]:
     """Mesh axis -> size, without those that torchtitan would make of size 1."""
     found: dict[str, int | str] = {}
     if asked.pp > 1:
@@ -214,7 +73,7 @@ def _axes(asked: _Asked) -> dict[str, int | str]:
     return found or {"dp": 1}
 
 
-def _place(asked: _Asked, axes: Mapping[str, object]) -> dict[str, object]:
+def _place(asked: Asked, axes: Mapping[str, object]) -> dict[str, object]:
     """Which dimension each axis cuts, as torchtitan's own sharding of a decoder does."""
     data = [axis for axis in ("copies", "dp") if axis in axes]
     found: dict[str, object] = {"batch": data if len(data) > 1 else data[0] if data else "whole"}
@@ -225,40 +84,38 @@ def _place(asked: _Asked, axes: Mapping[str, object]) -> dict[str, object]:
     return found | dict.fromkeys(("heads", "kv_heads", "mlp", "vocab"), "tp" if asked.tp > 1 else "whole")
 
 
-def _after_forward(asked: _Asked) -> dict[str, str]:
+def _after_forward(asked: Asked) -> dict[str, str]:
     word = asked.value("parallelism.fsdp_reshard_after_forward")
     return {} if word == "default" else {"after_forward": "free" if word == "always" else "keep"}
 
 
-def _sizes(asked: _Asked, ranks: int | None) -> dict[str, object]:
+def _sizes(asked: Asked, ranks: int | None) -> dict[str, object]:
     """The batch over all ranks, and tokens a sequence; what no flag says is left out."""
     found: dict[str, object] = {key: asked.count(flag) for flag, key in SIZES.items() if flag in asked.given}
     local, parts = _local(asked), _data_ranks(asked, ranks)
     if local is None:
         return found
     if parts is None:
-        asked.find(
-            _LOCAL, f"`{_LOCAL}` = {local} is of each rank, and how many there are is left open", "say `--ranks`"
-        )
+        asked.find(LOCAL, f"`{LOCAL}` = {local} is of each rank, and how many there are is left open", "say `--ranks`")
     elif "batch" in found and int(str(found["batch"])) % (local * parts):
-        asked.find(_LOCAL, f"`batch` = {found['batch']} does not divide over {parts} data ranks of {local} sequences")
+        asked.find(LOCAL, f"`batch` = {found['batch']} does not divide over {parts} data ranks of {local} sequences")
     else:
         passes = int(str(found.get("batch", local * parts))) // (local * parts)
         found = {"batch": local * parts * passes, **found, **({"accumulation": passes} if passes > 1 else {})}
     return found
 
 
-def _local(asked: _Asked) -> int | None:
-    return asked.count(_LOCAL) if _LOCAL in asked.given else None
+def _local(asked: Asked) -> int | None:
+    return asked.count(LOCAL) if LOCAL in asked.given else None
 
 
-def _data_ranks(asked: _Asked, ranks: int | None) -> int | None:
+def _data_ranks(asked: Asked, ranks: int | None) -> int | None:
     if asked.shard > 0:
         return asked.replicate * asked.shard
     return None if ranks is None else ranks // (asked.tp * asked.cp * asked.pp)
 
 
-def _pipeline(asked: _Asked, model: Model, ranks: int | None) -> dict[str, object]:
+def _pipeline(asked: Asked, model: Model, ranks: int | None) -> dict[str, object]:
     """The schedule, its microbatches and the layers of each stage."""
     key = "parallelism.pipeline_parallel_schedule"
     known = {name.lower(): ours for name, ours in (SINGLE | SEVERAL).items()}
@@ -270,7 +127,7 @@ def _pipeline(asked: _Asked, model: Model, ranks: int | None) -> dict[str, objec
     if local is None or local % size:
         asked.find(
             "parallelism.pipeline_parallel_microbatch_size",
-            f"`pipeline_parallel_degree` = {asked.pp}: a pipeline has to be told `{_LOCAL}`, in microbatches of {size}",
+            f"`pipeline_parallel_degree` = {asked.pp}: a pipeline has to be told `{LOCAL}`, in microbatches of {size}",
         )
         return {}
     single = schedule in SINGLE.values()
@@ -282,7 +139,7 @@ def _pipeline(asked: _Asked, model: Model, ranks: int | None) -> dict[str, objec
     return {"schedule": schedule, "microbatches": local // size, **chunks, "split": split}
 
 
-def _stages(asked: _Asked, model: Model, single: bool) -> int:
+def _stages(asked: Asked, model: Model, single: bool) -> int:
     """How many stages torchtitan makes; 0 with a finding where it would refuse."""
     key = "parallelism.pipeline_parallel_layers_per_stage"
     if asked.value(key) == "None":
@@ -295,16 +152,16 @@ def _stages(asked: _Asked, model: Model, single: bool) -> int:
     return stages
 
 
-def _effective(asked: _Asked, model: Model) -> int:
+def _effective(asked: Asked, model: Model) -> int:
     return sum(_ends(asked)) + max((len(word.modules) for word in model.split if word.counted), default=0)
 
 
-def _ends(asked: _Asked) -> tuple[int, int]:
+def _ends(asked: Asked) -> tuple[int, int]:
     before, after = (f"parallelism.pipeline_parallel_{end}_stage_less_layers" for end in ("first", "last"))
     return asked.count(before), asked.count(after)
 
 
-def _split(asked: _Asked, model: Model, stages: int) -> str | None:
+def _split(asked: Asked, model: Model, stages: int) -> str | None:
     """The layers of each stage, as torchtitan deals them out; embeddings and head weigh as layers do."""
     words = [word.name for word in model.split]
     counted = next((i for i, word in enumerate(model.split) if word.counted), None)
@@ -323,9 +180,9 @@ def _split(asked: _Asked, model: Model, stages: int) -> str | None:
     return " | ".join(" + ".join(part) for part in parts)
 
 
-def _launch(asked: _Asked) -> dict[str, object]:
+def _launch(asked: Asked) -> dict[str, object]:
     """torchtitan's recipe, and what its flags say beside parallelism."""
-    taken = {*DEFAULTS, *SIZES, *PRECISION, *_NO_WORD, _LOCAL, "module", "config"}
+    taken = {*DEFAULTS, *SIZES, *PRECISION, *NO_WORD, LOCAL, "module", "config"}
     rest = {name: _typed(flag.value) for name, flag in asked.given.items() if name not in taken}
     found: dict[str, object] = {}
     if "module" in asked.given and "config" in asked.given:
@@ -345,21 +202,3 @@ def _typed(value: str) -> object:
             continue
         return number if math.isfinite(number) else value
     return value
-
-
-def _text(tables: Tables) -> str:
-    return "\n".join("".join(_rows(header, table)) for header, table in tables.items())
-
-
-def _rows(header: str, table: Mapping[str, object]) -> Iterator[str]:
-    if header:
-        yield f"[{header}]\n"
-    for key, value in table.items():
-        yield f"{key} = {_spelled(value)}\n"
-
-
-def _spelled(value: object) -> str:
-    """A value in TOML; JSON's strings, numbers and arrays are TOML's too."""
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{json.dumps(key)} = {_spelled(inner)}" for key, inner in value.items()) + " }"
-    return json.dumps(value)

@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,8 +25,17 @@ if TYPE_CHECKING:
     from torchtitan.trainer import Trainer
 
 
+#: Shows that something takes long: (what, steps, the first of them).
+Watched = Callable[[str, int, str], AbstractContextManager[object]]
+
+
 def launch(
-    asked: Request, *, flags: Sequence[str] = (), device: str | None = None, torchrun: Torchrun | None = None
+    asked: Request,
+    *,
+    flags: Sequence[str] = (),
+    device: str | None = None,
+    torchrun: Torchrun | None = None,
+    watched: Watched = lambda *_: nullcontext(),
 ) -> int:
     """Train as a spec says; the exit code of the run.
 
@@ -33,6 +43,7 @@ def launch(
         flags: torchtitan's own; they win over `[launch] set`.
         device: "cpu" or "cuda"; None takes cuda where there is one.
         torchrun: its flags for several nodes and for restarts.
+        watched: is entered while the checkpoint is read that the run goes on from.
 
     Raises:
         TorchrunError: its flags do not go together, or not with the plan.
@@ -56,7 +67,8 @@ def launch(
     if found := policy_disagrees(policy_of(config), plan, spec):
         raise SpecError([found])
     if torchrun is None or torchrun.first:
-        _resumable(config, plan, spec, flags)
+        with watched("launch", 1, "the last checkpoint"):
+            _resumable(config, plan, spec, flags)
     with tempfile.TemporaryDirectory(prefix="meshlang-") as folder:
         path = Path(folder) / "job.json"
         Job(recipe=recipe, device=device, plan=to_data(plan)).write(path)

@@ -6,6 +6,7 @@ import json
 import shlex
 from dataclasses import fields
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 from click.testing import CliRunner, Result
@@ -13,11 +14,12 @@ from torchtitan.config import ParallelismConfig
 from torchtitan.distributed.pipeline_parallel import (
     _generate_llm_fqn_per_model_part as deal,  # pyright: ignore[reportPrivateUsage]
 )
+from torchtitan.trainer import Trainer
 
 from meshlang.cli import main
 from meshlang.compiler import Request, check, compile, load
 from meshlang.diagnostics import Bag
-from meshlang.foreign.titan import DEFAULTS
+from meshlang.foreign.titan_flags import DEFAULTS, SWITCHES, VALUES
 from meshlang.format import formatted
 from meshlang.plan.flags import decided, flags_agree, read_flags
 from meshlang.plan.launchable import parts
@@ -95,6 +97,43 @@ def test_defaults_are_those_of_torchtitan() -> None:
     assert {f"parallelism.{each.name}": str(getattr(config, each.name)) for each in fields(config)} == dict(DEFAULTS)
 
 
+def test_flags_are_those_of_torchtitan() -> None:
+    """In the sections that every recipe shares, switches and flags with a value are torchtitan's, all of them."""
+    config = Trainer.Config()
+    for section in sorted({name.partition(".")[0] for name in SWITCHES | VALUES if "." in name}):
+        part = getattr(config, section)
+        kinds = {f"{section}.{each.name}": get_type_hints(type(part))[each.name] for each in fields(part)}
+        kinds.pop("profiler.trace_post_processor", None)  # a function, by a recipe only
+        assert {name for name, kind in kinds.items() if kind is bool} == {
+            n for n in SWITCHES if n.startswith(f"{section}.")
+        }
+        assert {name for name, kind in kinds.items() if kind is not bool} == {
+            n for n in VALUES if n.startswith(f"{section}.")
+        }
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ("--training.stpes 10", "`training.steps` is near"),
+        ("--trainnig.steps 10", "`training.steps` is near"),
+        ("--optimzer.lr 1", "`optimizer.lr` is near"),
+        ("--xyz.abc 1", "torchtitan 0.3.0 has no flag `xyz.abc`"),
+        ("--confg a", "`config` is near"),
+        (f"{P}tensor_paralel_degree 2", "`parallelism.tensor_parallel_degree` is near"),
+        (f"{P}tensor_parallel_degree", "`parallelism.tensor_parallel_degree` takes a value, and has none"),
+        ("--training.steps --compile.enable", "`training.steps` takes a value, and has none"),
+        ("--training.no-steps", "`training.steps` takes a value, and has none"),
+    ],
+)
+def test_flags_that_torchtitan_would_refuse_are_told(flags: str, told: str) -> None:
+    """A flag that torchtitan lacks, or one without its value, is a finding at its place, with a near name."""
+    result = bring(flags, "--ranks", "8")
+    assert result.exit_code == 1
+    assert "error[not-expressible]" in result.output
+    assert told in result.output
+
+
 @pytest.mark.parametrize(("stages", "first", "last"), [(2, 1, 1), (4, 1, 1), (3, 2, 1), (4, 1, 2)])
 def test_layers_are_dealt_as_torchtitan_deals_them(stages: int, first: int, last: int) -> None:
     """The stages of the printed split hold the modules that torchtitan's own function gives them."""
@@ -106,15 +145,14 @@ def test_layers_are_dealt_as_torchtitan_deals_them(stages: int, first: int, last
 
 def test_other_flags_go_to_the_launch() -> None:
     """Flags beside parallelism are `[launch] set`, at the type that they spell, and the recipe is named."""
-    flags = (
-        "--module llama3 --config llama3_debugmodel --training.steps 10 --optimizer.lr 3e-4 --compile.enable --a.b nan"
-    )
+    flags = "--module llama3 --config llama3_debugmodel --training.steps 10 --optimizer.lr 3e-4 --compile.enable "
+    flags += "--loss.b nan"
     launch = load(Request(source=Source(name="s", text=bring(flags).output))).launch
     assert launch is not None
     assert launch.recipe is not None
     assert launch.recipe.value == "torchtitan.models.llama3:llama3_debugmodel"
     values = {key: written.value for key, written in launch.overrides.items()}
-    assert values == {"training.steps": 10, "optimizer.lr": 3e-4, "compile.enable": True, "a.b": "nan"}
+    assert values == {"training.steps": 10, "optimizer.lr": 3e-4, "compile.enable": True, "loss.b": "nan"}
 
 
 @pytest.mark.parametrize(
@@ -150,7 +188,7 @@ def test_what_no_spec_says_is_named(flags: str) -> None:
     assert any(name.rpartition(".")[2] in found[0]["message"] for name in names)
 
 
-@pytest.mark.parametrize("flags", ["--a.b 1 2", "word"])
+@pytest.mark.parametrize("flags", ["--loss.b 1 2", "word"])
 def test_no_word_is_passed_over(flags: str) -> None:
     """A second value of one flag, or a word without a flag, is refused."""
     result = bring(flags)
