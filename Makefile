@@ -1,10 +1,10 @@
 # Everything runs with the python that is active; nothing is installed here.
 PYTHON ?= python
 SECONDS ?= 600
-CODE   := meshlang strategies models tests benchmarks
+CODE   := meshlang strategies models tests benchmarks docs
 
 .DEFAULT_GOAL := help
-.PHONY: help check format-check lint types test format parity parity-more bench mutation fuzz schema schedules
+.PHONY: help check format-check lint types test docs walks format parity parity-more bench mutation fuzz schema schedules
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,6 +22,12 @@ types:  ## pyright
 
 test:  ## pytest, the default set
 	$(PYTHON) -m pytest
+
+docs:  ## the pages of docs/ as html, warnings are errors: build/docs
+	$(PYTHON) -m sphinx -W --keep-going -q -b html docs build/docs
+
+walks:  ## the tutorial in a fresh environment, and every launch of docs/ (minutes)
+	MESHLANG_WALKS=1 $(PYTHON) -m pytest tests/docs/test_docs_walks.py
 
 format:  ## format every file, and mend what ruff can mend
 	$(PYTHON) -m ruff format $(CODE)

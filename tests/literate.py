@@ -110,11 +110,12 @@ def run(case: Case, folder: Path) -> tuple[int, str]:
     program, *words = shlex.split(case.command)
     start = {"meshlang": ["-c", "from meshlang.cli import main; main(prog_name='meshlang')"], "python": []}[program]
     apart = program == "python" or any(".dist-info/" in name for name in case.files)
-    code, text = _process([*start, *words], folder) if apart else _inside(words, folder)
+    code, text = _process([*start, *words], folder) if apart else meshlang(words, folder)
     return code, text.replace(f"{ROOT}/", "").replace(f"{folder}/", "")
 
 
-def _inside(words: Iterable[str], folder: Path) -> tuple[int, str]:
+def meshlang(words: Iterable[str], folder: Path) -> tuple[int, str]:
+    """(exit code, everything printed) of a command of ours, run in `folder` by this process."""
     before = Path.cwd()
     os.chdir(folder)
     try:
