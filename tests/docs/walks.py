@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -99,7 +100,7 @@ def walk(page: Path, folder: Path, shell: Shell, *, leave: Callable[[Step], bool
     text = page.read_text(encoding="utf-8")
     edits: list[tuple[tuple[int, int], str]] = []
     if "examples/" in "".join(step.text for step in steps(text)):
-        (folder / "examples").symlink_to(ROOT / "examples")
+        shutil.copytree(ROOT / "examples", folder / "examples")
     for step in steps(text):
         if leave(step):
             continue
