@@ -154,6 +154,10 @@ class Schedule(ABC):
         order = self.order(context)
         return program_of(order) if order else None
 
+    def tokens(self, context: Context) -> tuple[int, ...]:
+        """Tokens of each subsequence; () where sequences run whole, or `[sizes]` has no `seq`."""
+        return ()
+
     @abstractmethod
     def check(self, context: Context) -> Iterable[Diagnostic]:
         """What stands against this schedule on this plan."""

@@ -10,13 +10,14 @@ from meshlang.pipeline.mapping import Mapping, best, moved, places
 from meshlang.pipeline.zigzag import bsipipe
 from meshlang.strategy import Context, Diagnostic, Program
 
-from .executed import EXECUTOR, a_multiple, in_two, mirrored, ranks_of, sliced
-from .numbered import PIPELINE_AXIS, NumberedSchedule, keeps_weights, numbers_of
+from .executed import a_multiple, in_two, mirrored, ranks_of
+from .numbered import PIPELINE_AXIS, keeps_weights, numbers_of
+from .sliced import SlicedSchedule, sliced
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class BSIPipe(NumberedSchedule):
+class BSIPipe(SlicedSchedule):
     """Two replicas, `chunks` stages of each a rank, on any even number of ranks (arXiv 2610.14935, as we read it).
 
     The second replica costs as many parameters as data parallel 2 of a `seqv` on half the ranks,
@@ -28,9 +29,7 @@ class BSIPipe(NumberedSchedule):
         sync: when gradients of both replicas are summed: stage by stage as they are done, or all at the end.
     """
 
-    ops: ClassVar[str | None] = EXECUTOR
     usual_chunks: ClassVar[int] = 2
-    slices_sequences: ClassVar[bool] = True
 
     weights: Literal["together", "late"] = field(
         default="together", metadata={"says": "when gradients of weights are computed"}
@@ -43,7 +42,7 @@ class BSIPipe(NumberedSchedule):
     )
 
     def laws(self, context: Context) -> Iterator[Diagnostic]:
-        """An even number of ranks, of microbatches; equal subsequences; nodes that can be folded."""
+        """An even number of ranks, of microbatches; subsequences that add up; nodes that can be folded."""
         yield from mirrored(context)
         yield from a_multiple(self, context, 2, "sends half of them each way: an even number")
         yield from sliced(self, context)
@@ -55,7 +54,8 @@ class BSIPipe(NumberedSchedule):
         """By slot, each position on its rank."""
         ranks, node = ranks_of(context), per_node(context)
         mapping: Mapping = self.mapping or best(ranks, node)
-        program = in_two(bsipipe(*numbers_of(self, context), self.subsequences), self.weights)
+        made = bsipipe(*numbers_of(self, context), self.subsequences)
+        program = in_two(made, self.weights, self.tokens(context))
         return moved(program, places(mapping, ranks, node))
 
 

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import final
 
 from meshlang.pipeline.sequence_orders import seq1f1b
 from meshlang.strategy import Context, Diagnostic, Program
 
-from .executed import EXECUTOR, ranks_of, sliced
-from .numbered import NumberedSchedule, exactly
+from .executed import ranks_of
+from .numbered import exactly
+from .sliced import SlicedSchedule, sliced
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Seq1F1B(NumberedSchedule):
+class Seq1F1B(SlicedSchedule):
     """One stage a rank; subsequences go through one after the other (Sun et al. 2024)."""
 
-    ops: ClassVar[str | None] = EXECUTOR
-    slices_sequences: ClassVar[bool] = True
-
     def laws(self, context: Context) -> Iterator[Diagnostic]:
-        """One stage a rank; equal subsequences."""
+        """One stage a rank; subsequences that add up."""
         yield from exactly(self, context, 1)
         yield from sliced(self, context)
 

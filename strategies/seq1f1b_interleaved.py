@@ -9,21 +9,19 @@ from typing import ClassVar, final
 from meshlang.pipeline.sequence_orders import seq1f1b_interleaved
 from meshlang.strategy import Context, Diagnostic, Program
 
-from .executed import EXECUTOR, sliced
-from .numbered import NumberedSchedule, numbers_of
+from .numbered import numbers_of
+from .sliced import SlicedSchedule, sliced
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Seq1F1BInterleaved(NumberedSchedule):
+class Seq1F1BInterleaved(SlicedSchedule):
     """Stages loop over the ranks, 2 on each unless the spec says otherwise (Sun et al. 2024, section 3.3)."""
 
-    ops: ClassVar[str | None] = EXECUTOR
     usual_chunks: ClassVar[int] = 2
-    slices_sequences: ClassVar[bool] = True
 
     def laws(self, context: Context) -> Iterator[Diagnostic]:
-        """Equal subsequences."""
+        """Subsequences that add up."""
         return sliced(self, context)
 
     def program(self, context: Context) -> Program | None:

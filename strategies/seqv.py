@@ -9,13 +9,14 @@ from typing import ClassVar, Literal, final
 from meshlang.pipeline.zigzag import seqv
 from meshlang.strategy import Context, Diagnostic, Program
 
-from .executed import EXECUTOR, in_two, ranks_of, sliced
-from .numbered import NumberedSchedule, keeps_weights, numbers, numbers_of
+from .executed import in_two, ranks_of
+from .numbered import keeps_weights, numbers, numbers_of
+from .sliced import SlicedSchedule, sliced
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class SeqV(NumberedSchedule):
+class SeqV(SlicedSchedule):
     """One replica of BSIPipe: a zig-zag of an even number of stages a rank, the first and last of them on rank 0.
 
     On half the ranks, beside data parallel 2, it has the same timeline and holds as many parameters.
@@ -24,17 +25,15 @@ class SeqV(NumberedSchedule):
         weights: their gradients are computed with those of inputs, or later, where a rank would wait.
     """
 
-    ops: ClassVar[str | None] = EXECUTOR
     placement: ClassVar[Literal["loop", "v"]] = "v"
     usual_chunks: ClassVar[int] = 2
-    slices_sequences: ClassVar[bool] = True
 
     weights: Literal["together", "late"] = field(
         default="together", metadata={"says": "when gradients of weights are computed"}
     )
 
     def laws(self, context: Context) -> Iterator[Diagnostic]:
-        """As many stages there as back; equal subsequences."""
+        """As many stages there as back; subsequences that add up."""
         each = self.stages_per_rank(context)
         if each % 2 and ranks_of(context) > 1:
             message = f"`{context.table.name.value}` goes there and back, and {each} stages a rank are odd"
@@ -45,4 +44,4 @@ class SeqV(NumberedSchedule):
 
     def program(self, context: Context) -> Program | None:
         """By slot."""
-        return in_two(seqv(*numbers_of(self, context), self.subsequences), self.weights)
+        return in_two(seqv(*numbers_of(self, context), self.subsequences), self.weights, self.tokens(context))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,10 +44,14 @@ def _costs(command: Callable[..., Any]) -> Callable[..., Any]:
     options = (
         click.option("--backward", type=_TIME, default=2.0, show_default=True, help="Backward, in forwards."),
         click.option("--weights", type=_SHARE, default=0.5, show_default=True, help="Part of it for weights."),
-        click.option("--attention", type=_SHARE, default=0.0, show_default=True, help="Part of a forward."),
+        click.option(
+            "--attention", type=_SHARE, help="Part of a forward.  [default: 0; of the model, where `lengths` differ]"
+        ),
         click.option("--attention-backward", type=_TIME, default=2.5, show_default=True, help="In its forwards."),
         click.option(
-            "--slices", type=click.Choice(["equal", "flops"]), default="equal", show_default=True, help="Tokens, time."
+            "--slices",
+            type=click.Choice(["equal", "flops"]),
+            help="Of equal tokens or time.  [default: as the spec says]",
         ),
         click.option("--latency", type=_TIME, default=0.0, show_default=True, help="Of a message, in a node."),
         click.option("--transfer", type=_TIME, default=0.0, show_default=True, help="Of one sequence's states."),
@@ -110,7 +115,7 @@ def schedule_command(
     if trace_file is not None:
         _write(trace_file, json.dumps(trace(program, timeline)))
     if as_json:
-        click.echo(json.dumps(schedule_data(program, timeline)))
+        click.echo(json.dumps(schedule_data(program, timeline, costs.lengths)))
     elif svg_file is None and trace_file is None:
         click.echo(timeline_text(plan.pipeline.schedule, program, timeline, costs), nl=False)
 
@@ -130,13 +135,17 @@ def _program(plan: Plan) -> Program:
 
 def _costs_of(plan: Plan, per_node: int | None, times: dict[str, Any]) -> Costs:
     """The options, and what the spec says: how many ranks of the pipeline share a node, when gradients are summed."""
-    from ..pipeline.costs import Costs
+    from ..plan.slices import costs_of
 
     (axis,) = plan.axes_of("pipeline")
     inner = plan.mesh.product(plan.mesh.names[plan.mesh.names.index(axis) + 1 :])
     assert plan.pipeline is not None
-    return Costs(
-        split=times.pop("slices"),
+    slices, own = times.pop("slices"), costs_of(plan)
+    times |= {} if times["attention"] is not None else {"attention": own.attention if slices is None else 0.0}
+    return replace(
+        own,
+        split=slices or "equal",
+        lengths=own.lengths if slices is None else (),
         ranks_per_node=None if per_node is None else max(1, per_node // inner),
         eager=dict(plan.pipeline.options).get("sync") != "lazy",
         **times,

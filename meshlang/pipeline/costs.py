@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Literal
 
 
@@ -21,6 +21,7 @@ class Costs:
         attention: share of a whole sequence's forward that is attention: it grows with the keys that
             a subsequence sees, the rest with its tokens.
         split: subsequences of equal tokens, or of equal forwards.
+        lengths: tokens of each subsequence, where a Program has as many; all others are as `split` says.
         latency: until a message of any length begins to arrive, between ranks of one node.
         transfer: of one sequence's hidden states, between ranks of one node; a subsequence takes its part.
         latency_between, transfer_between: the same between nodes; as inside where None.
@@ -38,6 +39,7 @@ class Costs:
     weights: float = 0.5
     attention: float = 0.0
     split: Literal["equal", "flops"] = "equal"
+    lengths: tuple[int, ...] = ()
     latency: float = 0.0
     transfer: float = 0.0
     latency_between: float | None = None
@@ -48,6 +50,19 @@ class Costs:
     sync_between: float | None = None
     eager: bool = True
     shares: int | None = None
+
+    def ends(self, subsequences: int) -> tuple[float, ...]:
+        """Where subsequences begin and end, as shares of a sequence: 0, ..., 1."""
+        if len(self.lengths) == subsequences:
+            whole = sum(self.lengths)
+            return tuple(end / whole for end in accumulate(self.lengths, initial=0))
+        return bounds(subsequences, self.attention, self.split)
+
+    def is_even(self, subsequences: int) -> bool:
+        """Whether so many subsequences have equal tokens."""
+        if len(self.lengths) == subsequences:
+            return len(set(self.lengths)) == 1
+        return self.split == "equal" or not self.attention
 
     def apart(self, a: int, b: int) -> bool:
         """Whether two ranks of the pipeline are on different nodes."""

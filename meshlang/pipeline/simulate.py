@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from .costs import Costs, bounds, shares
+from .costs import Costs, shares
 from .ir import Program
 from .live import peak_activations
 
@@ -25,6 +25,7 @@ class Timeline:
         makespan: when all is done, sums of gradients too.
         busy: for each rank the time that it computes.
         peaks: for each rank the most activations, in units of one sequence on a share of the model.
+        tokens: share of a sequence's tokens in each subsequence.
     """
 
     starts: tuple[tuple[float, ...], ...]
@@ -33,6 +34,7 @@ class Timeline:
     makespan: float
     busy: tuple[float, ...]
     peaks: tuple[float, ...]
+    tokens: tuple[float, ...]
 
     @property
     def bubble(self) -> float:
@@ -74,14 +76,13 @@ def simulate(program: Program, costs: Costs | None = None, *, copies: int = 1) -
             for starts, ends in zip(run.starts, run.ends, strict=True)
         ),
         peaks=peak_activations(program, lengths=lengths_of(program.subsequences, costs), shares=costs.shares),
+        tokens=run.parts,
     )
 
 
 def lengths_of(subsequences: int, costs: Costs) -> tuple[float, ...] | None:
-    """Share of a sequence's tokens in each subsequence; None where they are equal."""
-    if costs.split == "equal" or not costs.attention:
-        return None
-    return shares(bounds(subsequences, costs.attention, costs.split))[0]
+    """Share of a sequence's tokens in each subsequence; None where they are equal, and sums of them whole numbers."""
+    return None if costs.is_even(subsequences) else shares(costs.ends(subsequences))[0]
 
 
 @dataclass
@@ -104,7 +105,7 @@ class _Run:
             for a in range(program.ranks)
             for b in range(program.ranks)
         ]
-        self.parts = shares(bounds(program.subsequences, costs.attention, costs.split))[0]
+        self.parts = shares(costs.ends(program.subsequences))[0]
         self.times = times_of(program.stages, program.subsequences, costs, program.ranks)
 
     def go_on(self, rank: int) -> set[int]:
@@ -149,7 +150,7 @@ class _Run:
 def times_of(stages: int, subsequences: int, costs: Costs, ranks: int) -> dict[tuple[str, bool], tuple[float, ...]]:
     """(kind, of the last stage) -> the time of each subsequence; the model is `costs.shares` shares, or one a rank."""
     stage = costs.forward * (costs.shares or ranks) / stages
-    tokens, pairs = shares(bounds(subsequences, costs.attention, costs.split))
+    tokens, pairs = shares(costs.ends(subsequences))
     inner, rest = costs.attention, 1 - costs.attention
     found: dict[tuple[str, bool], tuple[float, ...]] = {}
     for kind, dense, attention in (

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from fractions import Fraction
+from itertools import pairwise, product
 
 from ..fold import Known
 from ..language.spec import DTYPE_BYTES
@@ -25,6 +26,7 @@ from ..placement import Layout
 from .derive import local_numel
 from .gathers import gathers
 from .ir import Collective, Edge, Kind, Pass, Plan, Stage, StateBytes, Tensor, Unit, numel
+from .slices import alike
 
 
 @dataclass(frozen=True)
@@ -134,17 +136,18 @@ def _edges(plan: Plan) -> Iterator[Collective]:
 
 def _moved(edge: Edge, plan: Plan) -> Iterator[Collective]:
     """The calls of an edge like this one, wherever it is."""
-    size = _larger(edge, plan)
-    for move in moves(edge, plan.mesh):
-        for pass_, kind in move.calls():
-            yield Collective(
-                kind=kind,
-                axis=move.axis,
-                where="",
-                pass_=pass_,
-                bytes=None if size is None else size * DTYPE_BYTES[plan.precision.compute],
-                count=plan.passes // plan.replicas,
-            )
+    for share, count in alike(plan):
+        size = _larger(edge, plan, share)
+        for move in moves(edge, plan.mesh):
+            for pass_, kind in move.calls():
+                yield Collective(
+                    kind=kind,
+                    axis=move.axis,
+                    where="",
+                    pass_=pass_,
+                    bytes=None if size is None else size * DTYPE_BYTES[plan.precision.compute],
+                    count=plan.batches * count // plan.replicas,
+                )
 
 
 def _stage(plan: Plan, module: str) -> int | None:
@@ -152,20 +155,20 @@ def _stage(plan: Plan, module: str) -> int | None:
     return next((stage.index for stage in plan.stages if stage.holds(module)), None)
 
 
-def _larger(edge: Edge, plan: Plan) -> int | None:
+def _larger(edge: Edge, plan: Plan, share: Fraction) -> int | None:
     """Elements of the larger side, on one rank, in one pass."""
-    src, dst = (_elements(edge, layout, plan) for layout in (edge.src, edge.dst))
+    src, dst = (_elements(edge, layout, plan, share) for layout in (edge.src, edge.dst))
     return None if src is None or dst is None else max(src, dst)
 
 
-def _elements(edge: Edge, layout: Layout, plan: Plan) -> int | None:
-    """Elements of a value on one rank in one pass, which has its share of the sequences, and of their tokens."""
+def _elements(edge: Edge, layout: Layout, plan: Plan, share: Fraction) -> int | None:
+    """Elements of a value on one rank in one pass, which has its part of the sequences, and a share of their tokens."""
     whole = local_numel(edge.shape, layout, plan.mesh)
     if whole is None:
         return None
     first = {names[0] for names in edge.names}
-    batches = plan.batches if "batch" in first else 1
-    return whole // (batches * plan.slices if "seq" in first else batches)
+    each = Fraction(whole, plan.batches if "batch" in first else 1)
+    return int(each * share if "seq" in first else each)
 
 
 def _sends(plan: Plan) -> Iterator[Collective]:
@@ -174,16 +177,16 @@ def _sends(plan: Plan) -> Iterator[Collective]:
         if stage.coordinate == other.coordinate:
             continue
         edge = plan.by_port.get((stage.modules[-1], "output"))
-        size = None if edge is None else _elements(edge, edge.dst, plan)
         ways: tuple[tuple[Pass, Stage, Stage], ...] = (("forward", stage, other), ("backward", other, stage))
-        for pass_, here, there in ways:
+        for (pass_, here, there), (share, count) in product(ways, alike(plan)):
+            size = None if edge is None else _elements(edge, edge.dst, plan, share)
             yield Collective(
                 kind="send",
                 axis="+".join(plan.axes_of("pipeline")),
                 where=f"{stage.modules[-1]} output{' gradient' * (pass_ == 'backward')} to stage {there.index}",
                 pass_=pass_,
                 bytes=None if size is None else size * DTYPE_BYTES[plan.precision.compute],
-                count=plan.passes // plan.replicas,
+                count=plan.batches * count // plan.replicas,
                 stage=here.index,
             )
 
@@ -197,17 +200,17 @@ def _loss(plan: Plan) -> Iterator[Collective]:
     shape = tuple(size for i, size in enumerate(plan.loss.shape) if i != plan.loss.vocab)
     tokens = local_numel(shape, rows, plan.mesh)
     width = DTYPE_BYTES["float64" if plan.precision.compute == "float64" else "float32"]
-    for axis in layout.dims[plan.loss.vocab]:
-        if plan.mesh.size(axis) > 1:
-            yield Collective(
-                kind="all_reduce",
-                axis=axis,
-                where="loss",
-                pass_="forward",
-                bytes=None if tokens is None else tokens // plan.passes * width,
-                count=3 * plan.passes // plan.replicas,
-                stage=plan.stages[-1].index if plan.stages else None,
-            )
+    axes = [axis for axis in layout.dims[plan.loss.vocab] if plan.mesh.size(axis) > 1]
+    for axis, (share, count) in product(axes, alike(plan)):
+        yield Collective(
+            kind="all_reduce",
+            axis=axis,
+            where="loss",
+            pass_="forward",
+            bytes=None if tokens is None else int(tokens * share / plan.batches) * width,
+            count=3 * plan.batches * count // plan.replicas,
+            stage=plan.stages[-1].index if plan.stages else None,
+        )
 
 
 #: torch's schedules of one stage a rank, which gather weights no earlier than they need them.

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from math import prod
 
@@ -26,6 +27,7 @@ from ..pipeline.actions import flat
 from .collectives import state_at
 from .gathers import MOST_ACTIVE
 from .ir import Edge, Plan, Saved, Stage, Tensor, Unit
+from .slices import shares
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,13 +144,14 @@ def activations(plan: Plan, place: int) -> int | None:
     """The most bytes of forwards' values at one time; None where a size is not known."""
     if any(None in each.shape for each in (*plan.edges, *plan.saved)):
         return None
-    leaves = {stage.index: _Stage(plan, stage).leaves for stage in plan.stages if place in stage.coordinates}
-    if not leaves:
-        leaves = {0: _Stage(plan, None).leaves}
-    live = sum(each.buffers for each in leaves.values()) * plan.passes // (plan.replicas * plan.sizes.accumulation)
+    stages = {stage.index: stage for stage in plan.stages if place in stage.coordinates} or {0: None}
+    parts = shares(plan)
+    leaves = {(key, part): _Stage(plan, stage, part).leaves for key, stage in stages.items() for part in {*parts}}
+    buffers = sum(leaves[key, parts[0]].buffers for key in stages)  # of torch's pipeline, which takes whole sequences
+    live = buffers * plan.passes // (plan.replicas * plan.sizes.accumulation)
     peak = live
-    for kind, stage in _actions(plan, place, list(leaves)):
-        mine = leaves[stage]
+    for kind, stage, subsequence in _actions(plan, place, list(stages)):
+        mine = leaves[stage, parts[subsequence]]
         if kind == "F":
             live += mine.saved + mine.result
             peak = max(peak, live + mine.forward)
@@ -158,25 +161,26 @@ def activations(plan: Plan, place: int) -> int | None:
     return peak
 
 
-def _actions(plan: Plan, place: int, stages: Sequence[int]) -> Iterator[tuple[str, int]]:
-    """(kind, stage) in the order of one pass; without an order, all forwards and then all backwards."""
+def _actions(plan: Plan, place: int, stages: Sequence[int]) -> Iterator[tuple[str, int, int]]:
+    """(kind, stage, subsequence) in the order of one pass; without an order, all forwards and then all backwards."""
     use = plan.pipeline if plan.stages else None
     if use is not None and use.order:
-        yield from ((action.kind, action.stage) for action in flat(use.order[place]))
+        yield from ((action.kind, action.stage, 0) for action in flat(use.order[place]))
     elif use is not None and use.program is not None:
-        yield from ((op.kind, op.stage) for op in use.program.order[place])
+        yield from ((op.kind, op.stage, op.subsequence) for op in use.program.order[place])
     else:
-        times = plan.passes // plan.sizes.accumulation
-        yield from (("F", stage) for _ in range(times) for stage in stages)
-        yield from (("B", stage) for _ in range(times) for stage in reversed(stages))
+        passes = [i for _ in range(plan.batches // plan.sizes.accumulation) for i in range(plan.slices)]
+        yield from (("F", stage, i) for i in passes for stage in stages)
+        yield from (("B", stage, i) for i in reversed(passes) for stage in reversed(stages))
 
 
 @dataclass(frozen=True)
 class _Stage:
-    """The modules of one stage, or of a model without stages."""
+    """The modules of one stage, or of a model without stages, over a share of a sequence's tokens."""
 
     plan: Plan
     stage: Stage | None
+    share: Fraction
 
     @property
     def leaves(self) -> Leaves:
@@ -230,7 +234,7 @@ class _Stage:
         found = dict.fromkeys(self.tops, 0)
         for each in self.plan.saved:
             if self.mine(each.module) and not self.plan.recomputes(each.module):
-                found[self.top(each.module)] += each.count * _bytes(self.plan, each)
+                found[self.top(each.module)] += each.count * self.bytes(each)
         for module in self.recomputed:
             found[self.top(module)] += self.inputs(module)
         return found
@@ -242,7 +246,7 @@ class _Stage:
         for each in self.plan.saved:
             for module in self.recomputed:
                 if each.module == module or each.module.startswith(f"{module}."):
-                    inside[module] += each.count * _bytes(self.plan, each)
+                    inside[module] += each.count * self.bytes(each)
         return {module: size - self.inputs(module) + self.joins(module) for module, size in inside.items()}
 
     @property
@@ -260,12 +264,12 @@ class _Stage:
     def inputs(self, module: str) -> int:
         """Bytes of what enters a module, as it comes."""
         edges = (e for e in self.plan.edges if e.module == module and e.port != "output")
-        return sum(_edge_bytes(self.plan, edge, edge.src.dims) for edge in edges)
+        return sum(self.edge_bytes(edge, edge.src.dims) for edge in edges)
 
     def gives(self, module: str) -> int:
         """Bytes of a module's output, as it goes on."""
         edge = self.plan.by_port.get((module, "output"))
-        return 0 if edge is None else _edge_bytes(self.plan, edge, edge.dst.dims)
+        return 0 if edge is None else self.edge_bytes(edge, edge.dst.dims)
 
     def joins(self, module: str) -> int:
         """Bytes beside what is saved when a module's result is made: it and its last operand, or that on its way.
@@ -275,7 +279,7 @@ class _Stage:
         """
         outputs = (e for e in self.plan.edges if e.port == "output" and f"{e.module}.".startswith(f"{module}."))
         moved = (e for e in outputs if e.src.dims != e.dst.dims)
-        sides = [2 * sum(_edge_bytes(self.plan, e, side.dims) for side in (e.src, e.dst)) for e in moved]
+        sides = [2 * sum(self.edge_bytes(e, side.dims) for side in (e.src, e.dst)) for e in moved]
         return max([2 * self.gives(module), *sides])
 
     @property
@@ -289,7 +293,8 @@ class _Stage:
         if loss is None or not self.is_last:
             return 0
         width = DTYPE_BYTES["float64" if self.plan.precision.compute == "float64" else "float32"]
-        return width * _part(loss.shape, loss.layout.dims, self.plan) // self.plan.passes
+        whole = _part(loss.shape, loss.layout.dims, self.plan)
+        return int(width * whole * self.share / self.plan.batches)
 
     @property
     def moment(self) -> int:
@@ -302,38 +307,35 @@ class _Stage:
         wider = self.log_probabilities if self.plan.precision.compute in ("bfloat16", "float16") else 0
         return (self.output if self.stage is None else 0) + shifted + wider
 
+    def bytes(self, saved: Saved) -> int:
+        """Of one saved value, on the fullest rank in one pass."""
+        if saved.port is not None:
+            edge = self.plan.by_port[saved.module, saved.port]
+            layout = edge.src if saved.port == "output" else edge.dst
+            return self.edge_bytes(edge, layout.dims, saved.dtype)
+        return self.value_bytes(saved.names, saved.shape, saved.cuts, saved.dtype)
+
+    def edge_bytes(self, edge: Edge, cuts: Sequence[tuple[str, ...]], dtype: str | None = None) -> int:
+        """Of what crosses a boundary, where it is cut so."""
+        return self.value_bytes(edge.names, edge.shape, cuts, dtype)
+
+    def value_bytes(
+        self,
+        names: Sequence[tuple[str, ...]],
+        shape: Sequence[int | None],
+        cuts: Sequence[tuple[str, ...]],
+        dtype: str | None,
+    ) -> int:
+        """Of a value with the part of one pass of the rank's sequences, and of their tokens."""
+        first = {factors[0] for factors in names}
+        each = Fraction(_part(shape, cuts, self.plan), self.plan.batches if "batch" in first else 1)
+        return int(each * self.share if "seq" in first else each) * SAVED_BYTES[dtype or self.plan.precision.compute]
+
 
 def _around(module: str) -> Iterator[str]:
     while "." in module:
         module = module.rpartition(".")[0]
         yield module
-
-
-def _bytes(plan: Plan, saved: Saved) -> int:
-    """Of one saved value, on the fullest rank in one pass."""
-    if saved.port is not None:
-        edge = plan.by_port[saved.module, saved.port]
-        layout = edge.src if saved.port == "output" else edge.dst
-        return _edge_bytes(plan, edge, layout.dims, saved.dtype)
-    return _value_bytes(plan, saved.names, saved.shape, saved.cuts, saved.dtype)
-
-
-def _edge_bytes(plan: Plan, edge: Edge, cuts: Sequence[tuple[str, ...]], dtype: str | None = None) -> int:
-    return _value_bytes(plan, edge.names, edge.shape, cuts, dtype)
-
-
-def _value_bytes(
-    plan: Plan,
-    names: Sequence[tuple[str, ...]],
-    shape: Sequence[int | None],
-    cuts: Sequence[tuple[str, ...]],
-    dtype: str | None,
-) -> int:
-    """Of a value with the share of one pass of the rank's sequences, and of their tokens."""
-    whole = _part(shape, cuts, plan)
-    first = {factors[0] for factors in names}
-    parts = (plan.batches if "batch" in first else 1) * (plan.slices if "seq" in first else 1)
-    return whole // parts * SAVED_BYTES[dtype or plan.precision.compute]
 
 
 def _part(shape: Sequence[int | None], cuts: Sequence[tuple[str, ...]], plan: Plan) -> int:

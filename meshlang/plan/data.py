@@ -257,7 +257,8 @@ def _read_collective(item: dict[str, Any]) -> Collective:
 def _read_pipeline(item: dict[str, Any]) -> PipelineUse:
     order = tuple(tuple(actions) for actions in item["order"])
     program = read_program(item["program"]) if "program" in item else None
-    return PipelineUse(**{**item, "order": order, "program": program, "options": _options(item)})
+    lengths = tuple(item["lengths"])
+    return PipelineUse(**{**item, "order": order, "program": program, "lengths": lengths, "options": _options(item)})
 
 
 def _options(item: dict[str, Any]) -> tuple[tuple[str, Option], ...]:

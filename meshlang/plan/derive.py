@@ -14,9 +14,9 @@ Comparing what a module gives with what the modules around it take gives every r
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 from ..card.model import Boundary, Factors, Port, TensorEntry, parent
 from ..mesh import Mesh
@@ -371,9 +371,13 @@ def _pipeline(resolved: Resolved) -> PipelineUse | None:
 
 def strategy_use(name: str, plugin: object, ops: str | None) -> StrategyUse:
     """A strategy as plain data."""
-    fields = getattr(plugin, "__dataclass_fields__", {})
-    options = tuple((key, getattr(plugin, key)) for key in fields if key != "axis")
+    options = tuple((key, value) for key, value in keys_of(plugin) if key != "axis")
     return StrategyUse(name=name, axis=str(getattr(plugin, "axis", "")), options=options, ops=ops)
+
+
+def keys_of(plugin: Any) -> Iterator[tuple[str, Any]]:
+    """The keys of a plugin's table, as they hold: written, or by default."""
+    yield from ((each.name, getattr(plugin, each.name)) for each in fields(plugin) if each.init)
 
 
 def local_numel(shape: tuple[int | None, ...], layout: Layout, mesh: Mesh) -> int | None:

@@ -125,6 +125,8 @@ def _pipeline(old: PipelineUse | None, new: PipelineUse | None) -> Iterator[str]
         return
     for key in ("microbatches", "subsequences", "chunks", "split"):
         yield from _changed(key, getattr(old, key), getattr(new, key))
+    if len({*old.lengths}) > 1 or len({*new.lengths}) > 1:
+        yield from _changed("lengths", old.lengths, new.lengths)
     if old.schedule != new.schedule:
         return
     found = list(_options(old.schedule, dict(old.options), dict(new.options)))

@@ -251,6 +251,7 @@ class PipelineUse:
 
     Attributes:
         chunks: stages a rank.
+        lengths: tokens of each subsequence; () where sequences run whole, or their tokens are not known.
         ops: what runs it: the name that torch knows the schedule by, or an import path.
         order: for each coordinate of the pipeline axis its actions in torch's notation.
         program: the same of a schedule that has no such notation; one of the two where the order is known.
@@ -261,6 +262,7 @@ class PipelineUse:
     subsequences: int | None = None
     chunks: int | None = None
     split: str | None = None
+    lengths: tuple[int, ...] = ()
     ops: str | None = None
     order: tuple[tuple[str, ...], ...] = ()
     program: Program | None = None

@@ -15,6 +15,7 @@ from ..pipeline.notation import program_of
 from ..pipeline.orders import Order
 from ..strategy import Context, Schedule
 from .balance import balanced
+from .derive import keys_of
 from .ir import Edge, Option, Plan, Stage, Tensor, Unit
 from .split import BALANCE, Parts, read_split
 
@@ -43,6 +44,7 @@ def staged(plan: Plan, resolved: Resolved, bag: Bag) -> Plan:
     order = schedule.order(context)
     program = None if order or ranks == 1 else schedule.program(context)
     use = replace(plan.pipeline, chunks=chunks, ops=schedule.ops, order=order, program=program)
+    use = replace(use, lengths=schedule.tokens(context))
     plan = replace(plan, pipeline=replace(use, options=_options(schedule)))
     if ranks == 1:
         return plan
@@ -62,15 +64,14 @@ def pipeline_context(plan: Plan, resolved: Resolved) -> Context:
 
 
 #: Keys that PipelineUse has by name.
-_SHARED = ("microbatches", "subsequences", "chunks", "split")
+_SHARED = ("microbatches", "subsequences", "chunks", "split", "lengths")
 
 
 def _options(schedule: Schedule) -> tuple[tuple[str, Option], ...]:
     """A schedule's own keys, where it says its own Program."""
     if type(schedule).program is Schedule.program:
         return ()
-    fields = getattr(schedule, "__dataclass_fields__", {})
-    return tuple((key, getattr(schedule, key)) for key in fields if key not in _SHARED)
+    return tuple((key, value) for key, value in keys_of(schedule) if key not in _SHARED)
 
 
 def _placed(parts: Parts, order: Order, program: Program | None, ranks: int, schedule: Schedule) -> Iterator[Stage]:

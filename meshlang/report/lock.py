@@ -14,9 +14,6 @@ from .tables import shape_text
 
 _NOTE = "# Written by `meshlang plan --lock`; `--update` writes it anew. Review it as you review code."
 
-#: What plugins say of their class, not of a run.
-_OF_THE_CLASS = ("ops", "places", "usual_chunks", "slices_sequences")
-
 
 def lock_text(plan: Plan) -> str:
     """The golden file of a plan."""
@@ -48,6 +45,7 @@ def _strategies(plan: Plan) -> list[str]:
 def _pipeline(use: PipelineUse) -> list[str]:
     numbers = (("microbatches", use.microbatches), ("subsequences", use.subsequences), ("chunks", use.chunks))
     lines = [f"{key} = {value}" for key, value in numbers if value is not None]
+    lines += [f"lengths = {list(use.lengths)}"] if len(set(use.lengths)) > 1 else []
     own = "; ".join(_options(use.options))
     return [
         "",
@@ -55,13 +53,14 @@ def _pipeline(use: PipelineUse) -> list[str]:
         f"schedule = {json.dumps(use.schedule)}",
         *lines,
         *([f"keys = {json.dumps(own)}"] * bool(own)),
+        *(["order = [", *(f"    {json.dumps(' '.join(row))}," for row in use.order), "]"] if use.ops == "csv" else []),
     ]
 
 
 def _options(options: tuple[tuple[str, Option], ...]) -> Iterable[str]:
     """A plugin's keys as they hold, defaults too: a later default that differs is a drift."""
     for key, value in options:
-        if value is not None and key not in _OF_THE_CLASS:
+        if value is not None:
             yield f"{key} {value if isinstance(value, str) else json.dumps(value)}"
 
 

@@ -11,8 +11,10 @@ from ..plan.collectives import moves
 from ..plan.cost import memory
 from ..plan.ir import Collective, Edge, Plan, Precision, Tensor
 from ..plan.promises import said
+from ..plan.slices import lengths_of
 from ..plan.stages import stages_at
 from .blocks import blocks_text
+from .schedule import subsequences_text
 from .tables import bytes_text, shape_text, table
 
 
@@ -56,7 +58,7 @@ def _microbatches(plan: Plan) -> str:
     assert plan.pipeline is not None
     count = plan.pipeline.microbatches or 1
     text = f", {counted(len(plan.stages), 'stage')}, {counted(count, 'microbatch')}"
-    text += f" of {plan.slices} subsequences" if plan.slices > 1 else ""
+    text += f" of {subsequences_text(plan.slices, lengths_of(plan))}" if plan.slices > 1 else ""
     return text + (", two replicas" if plan.replicas > 1 else "")
 
 

@@ -16,13 +16,15 @@ from .tables import table
 WIDTH = 100
 #: Ranks that are shown.
 MOST_RANKS = 64
+#: Subsequences whose tokens are shown.
+MOST_LENGTHS = 8
 
 
 def timeline_text(name: str, program: Program, timeline: Timeline, costs: Costs) -> str:
     """What a schedule comes to, and what each rank does when."""
     shares = costs.shares or program.ranks
     lines = [
-        f"{name} on {counted(program.ranks, 'rank')}: {_shape(program)}",
+        f"{name} on {counted(program.ranks, 'rank')}: {_shape(program, costs.lengths)}",
         f"  makespan {_n(timeline.makespan)}, bubble {100 * timeline.bubble:.2f} %, "
         f"peak activations {_n(max(timeline.peaks))}, parameters {program.replicas}x",
         *([f"  sums of gradients that nothing hides: {_n(timeline.exposed)}"] if timeline.exposed else []),
@@ -36,10 +38,18 @@ def timeline_text(name: str, program: Program, timeline: Timeline, costs: Costs)
     return "\n".join(lines) + "\n"
 
 
-def _shape(program: Program) -> str:
+def _shape(program: Program, lengths: Sequence[int]) -> str:
     text = f"{counted(program.stages, 'stage')}, " + ("two replicas, " if program.replicas > 1 else "")
     text += counted(program.sequences, "microbatch")
-    return text + (f" of {program.subsequences} subsequences" if program.subsequences > 1 else "")
+    return text + (f" of {subsequences_text(program.subsequences, lengths)}" if program.subsequences > 1 else "")
+
+
+def subsequences_text(count: int, lengths: Sequence[int]) -> str:
+    """How many, and of how many tokens where they differ."""
+    if len(set(lengths)) < 2 or len(lengths) != count:
+        return f"{count} subsequences"
+    shown = [*map(str, lengths[:MOST_LENGTHS]), *([f"... {count - MOST_LENGTHS} more"] if count > MOST_LENGTHS else [])]
+    return f"{count} subsequences of {', '.join(shown)} tokens"
 
 
 def costs_text(costs: Costs) -> str:
@@ -47,7 +57,12 @@ def costs_text(costs: Costs) -> str:
     words = [f"backward {_n(costs.backward)}"]
     if costs.attention:
         words += [f"attention {_n(costs.attention)} of a forward, its backward {_n(costs.attention_backward)}"]
-        words += [f"subsequences of equal {'tokens' if costs.split == 'equal' else 'forwards'}"]
+        cut = (
+            "as the spec cuts them"
+            if costs.lengths
+            else f"of equal {'tokens' if costs.split == 'equal' else 'forwards'}"
+        )
+        words += [f"subsequences {cut}"]
     for name in ("latency", "transfer", "latency_between", "transfer_between", "head", "sync", "sync_between"):
         value = getattr(costs, name)
         if value:
@@ -87,10 +102,11 @@ def _legend(program: Program) -> str:
     return text + ("; small letters: the second replica" if program.replicas > 1 else "") + "; . idle"
 
 
-def schedule_data(program: Program, timeline: Timeline) -> dict[str, object]:
-    """The document that `--json` prints."""
+def schedule_data(program: Program, timeline: Timeline, lengths: Sequence[int] = ()) -> dict[str, object]:
+    """The document that `--json` prints; `lengths` is in it where subsequences differ in their tokens."""
     return {
         **program_data(program),
+        **({"lengths": list(lengths)} if lengths else {}),
         "peak_activations": list(timeline.peaks),
         "makespan": timeline.makespan,
         "bubble": timeline.bubble,

@@ -31,6 +31,7 @@ from ..lowering.watch import Watch
 from ..pipeline.ir import Program
 from ..pipeline.laws import program_problems
 from ..plan.ir import Edge, Plan
+from ..plan.slices import lengths_of
 from ..plan.stages import part
 from .masks import untyped
 from .seams import split_module
@@ -60,44 +61,25 @@ class ProgramSchedule:
     outcome: Outcome = field(default_factory=Outcome)
     loss: torch.Tensor = field(default_factory=lambda: torch.zeros(()))
 
-    def step(
-        self,
-        *args: Any,
-        arg_mbs: Sequence[tuple[torch.Tensor, ...]] | None = None,
-        kwarg_mbs: Sequence[Mapping[str, Any]] | None = None,
-        target_mbs: Sequence[torch.Tensor] | None = None,
-        losses: list[torch.Tensor] | None = None,
-        loss_kwargs: dict[str, Any] | None = None,
-        return_outputs: bool = False,
-    ) -> None:
-        """Every forward and backward of a pass; `losses` gets that of all sequences, on every rank."""
-        assert not args
-        assert not return_outputs, "outputs of a pipeline of subsequences are never whole"
+    def step(self, *, losses: list[torch.Tensor] | None = None, **given: Any) -> None:
+        """Every forward and backward of a pass; `losses` gets that of all sequences, on every rank.
+
+        What is `given` torchtitan names: see `feed`.
+        """
         if self.called % self.passes == 0:
             self.begin()
         self.called += 1
-        self.feed(arg_mbs, kwarg_mbs, target_mbs, loss_kwargs)
+        self.feed(**given)
         self.sums.begin()
         self.run(losses, backward=True)
         self.sums.end()
 
-    def eval(
-        self,
-        *args: Any,
-        arg_mbs: Sequence[tuple[torch.Tensor, ...]] | None = None,
-        kwarg_mbs: Sequence[Mapping[str, Any]] | None = None,
-        target_mbs: Sequence[torch.Tensor] | None = None,
-        losses: list[torch.Tensor] | None = None,
-        loss_kwargs: dict[str, Any] | None = None,
-        return_outputs: bool = False,
-    ) -> None:
+    def eval(self, *, losses: list[torch.Tensor] | None = None, **given: Any) -> None:
         """The forwards only."""
-        assert not args
-        assert not return_outputs, "outputs of a pipeline of subsequences are never whole"
         self.begin()
         for each in self.parts.values():
             each.module.train(False)
-        self.feed(arg_mbs, kwarg_mbs, target_mbs, loss_kwargs)
+        self.feed(**given)
         self.run(losses, backward=False)
 
     def begin(self) -> None:
@@ -110,12 +92,15 @@ class ProgramSchedule:
 
     def feed(
         self,
-        arg_mbs: Sequence[tuple[torch.Tensor, ...]] | None,
-        kwarg_mbs: Sequence[Mapping[str, Any]] | None,
-        target_mbs: Sequence[torch.Tensor] | None,
-        loss_kwargs: dict[str, Any] | None,
+        *,
+        arg_mbs: Sequence[tuple[torch.Tensor, ...]] | None = None,
+        kwarg_mbs: Sequence[Mapping[str, Any]] | None = None,
+        target_mbs: Sequence[torch.Tensor] | None = None,
+        loss_kwargs: dict[str, Any] | None = None,
+        return_outputs: bool = False,
     ) -> None:
         """The data of this pass: a microbatch is a sequence of the Program."""
+        assert not return_outputs, "outputs of a pipeline of subsequences are never whole"
         count = self.executor.program.sequences
         more = kwarg_mbs if kwarg_mbs is not None else [{}] * count
         assert len(more) == count, f"{len(more)} microbatches, and the Program has {count}"
@@ -181,7 +166,7 @@ class Pipelining:
                 module=parallelize(module),
                 now=now,
                 feeds=feeds,
-                lengths=even(training.seq_len, program.subsequences),
+                lengths=lengths_of(plan) or even(training.seq_len, program.subsequences),
                 shape=Between(plan=plan, stage=stage, batch=training.local_batch_size // program.sequences),
                 dtype=TORCH_DTYPE_MAP[training.mixed_precision_param],
                 device=device,

@@ -14,6 +14,7 @@ from ...pipeline.costs import Costs
 from ...pipeline.ir import Program
 from ...pipeline.simulate import Timeline, simulate
 from ...plan.ir import Plan
+from ...plan.slices import costs_of
 from ...plan.stages import program_of_plan
 from ...source import Source
 from ..pictures.canvas import Picture
@@ -58,8 +59,8 @@ class Contents:
 
     @property
     def costs(self) -> Costs:
-        """Forward 1 and backward 2; nothing else costs."""
-        return Costs()
+        """Forward 1 and backward 2, and attention where subsequences differ; nothing else costs."""
+        return costs_of(self.plan)
 
     @cached_property
     def timeline(self) -> Timeline | None:

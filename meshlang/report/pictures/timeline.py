@@ -33,20 +33,17 @@ def row_height(ranks: int) -> float:
     return 26.0 if ranks <= 8 else 18.0 if ranks <= 16 else 9.0
 
 
-def held_over_time(
-    program: Program, timeline: Timeline, rank: int, parts: Sequence[float] | None = None
-) -> list[tuple[float, float]]:
+def held_over_time(program: Program, timeline: Timeline, rank: int) -> list[tuple[float, float]]:
     """(time, what a rank holds from then on): a forward's from its start, until its backward or the W half ends.
 
     In units of one sequence on a share of the model; the highest is the simulation's peak of the rank.
     """
     unit = program.ranks / program.stages
-    lengths = parts or [1 / program.subsequences] * program.subsequences
     now, found = 0.0, [(0.0, 0.0)]
     for op, start, end in zip(program.order[rank], timeline.starts[rank], timeline.ends[rank], strict=True):
         if op.kind == "I":
             continue
-        now += lengths[op.subsequence] * unit * (1 if op.kind == "F" else -1)
+        now += timeline.tokens[op.subsequence] * unit * (1 if op.kind == "F" else -1)
         found.append((start if op.kind == "F" else end, now))
     return found
 
