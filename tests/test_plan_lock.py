@@ -80,3 +80,16 @@ def test_a_lock_prints_no_json(here: Path) -> None:
     """`--json` beside `--lock` is wrong usage, and writes no file."""
     assert lock("--json").exit_code == 2
     assert not (here / "plan.lock.toml").exists()
+
+
+def test_a_lock_holds_the_order_of_a_file(here: Path) -> None:
+    """Another order of actions under one file name is a drift, and the lock shows it rank by rank."""
+    pipeline = '\n[pipeline]\nschedule = "csv"\nmicrobatches = 2\nfile = "order.csv"\n'
+    (here / "good.toml").write_text(SPEC.replace('dp = "rest"', 'pp = 2\ndp = "rest"') + pipeline)
+    (here / "order.csv").write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
+    assert lock().exit_code == 0
+    (here / "order.csv").write_text("0F0,0F1,0B0,0B1\n1F0,1F1,1B0,1B1\n")
+    result = lock()
+    assert result.exit_code == 1
+    assert '-    "1F0 1B0 1F1 1B1",' in result.output
+    assert '+    "1F0 1F1 1B0 1B1",' in result.output
