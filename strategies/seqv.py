@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, final
 
+from meshlang.diagnostics import Edit, Help
 from meshlang.pipeline.zigzag import seqv
 from meshlang.strategy import Context, Diagnostic, Program
 
@@ -23,6 +24,7 @@ class SeqV(SlicedSchedule):
 
     Attributes:
         weights: their gradients are computed with those of inputs, or later, where a rank would wait.
+        runtime: our executor; or torch's pipeline, whose microbatches are then subsequences of equal length.
     """
 
     placement: ClassVar[Literal["loop", "v"]] = "v"
@@ -32,6 +34,10 @@ class SeqV(SlicedSchedule):
         default="together", metadata={"says": "when gradients of weights are computed"}
     )
 
+    runtime: Literal["own", "torch"] = field(
+        default="own", metadata={"says": "what runs it: our executor, or torch's pipeline"}
+    )
+
     def laws(self, context: Context) -> Iterator[Diagnostic]:
         """As many stages there as back; subsequences that add up."""
         each = self.stages_per_rank(context)
@@ -39,9 +45,21 @@ class SeqV(SlicedSchedule):
             message = f"`{context.table.name.value}` goes there and back, and {each} stages a rank are odd"
             yield numbers(context, "chunks" if self.chunks is not None else "split", message, allowed=[each + 1])
         yield from sliced(self, context)
+        yield from _alike(self, context)
         if self.weights == "late":
             yield from keeps_weights(context)
 
     def program(self, context: Context) -> Program | None:
         """By slot."""
         return in_two(seqv(*numbers_of(self, context), self.subsequences), self.weights, self.tokens(context))
+
+
+def _alike(schedule: SeqV, context: Context) -> Iterator[Diagnostic]:
+    """torch's pipeline receives each message in a buffer of one shape."""
+    lengths = schedule.lengths if isinstance(schedule.lengths, tuple) else ()
+    if schedule.runtime != "torch" or (schedule.lengths != "equal-flops" and len(set(lengths)) < 2):
+        return
+    message = "torch's pipeline has one shape for all messages, and `lengths` makes subsequences that differ"
+    finding = context.finding("schedule-numbers", message, key="runtime")
+    written = context.table.fields["runtime"]
+    yield replace(finding, help=(Help(text='`runtime` may be "own"', edits=(Edit(span=written.span, text='"own"'),)),))

@@ -209,7 +209,7 @@ class _Stage:
 
     @property
     def by_torch(self) -> bool:
-        return self.plan.pipeline is not None and self.plan.pipeline.program is None
+        return self.plan.pipeline is not None and self.plan.pipeline.by_torch
 
     @property
     def stays(self) -> bool:

@@ -268,6 +268,11 @@ class PipelineUse:
     program: Program | None = None
     options: tuple[tuple[str, Option], ...] = ()
 
+    @property
+    def by_torch(self) -> bool:
+        """Whether torch's pipeline runs it: a schedule that torch knows, or a Program that a spec gives to it."""
+        return self.program is None or dict(self.options).get("runtime") == "torch"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:

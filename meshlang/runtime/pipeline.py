@@ -27,6 +27,7 @@ from ..plan.ir import Plan
 from ..plan.launchable import schedule_name
 from ..plan.stages import part, splits_backward, turns_back
 from .sequence_pipeline import Pipelining
+from .torch_sequences import TorchSequences
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,21 +69,23 @@ def pipelined(config: Trainer.Config, plan: Plan) -> Trainer.Config:
     if not plan.stages:
         return config
     problems = [*_uneven(config, plan), *_losses(config, plan)]
-    problems += _beside(config, plan) if runs_program(plan) else _validation(config, plan)
+    problems += _beside(config, plan) if sliced(plan) or runs_program(plan) else ()
+    problems += () if runs_program(plan) else _validation(config, plan)
     if problems:
         raise LoweringError(problems)
     assert config.model_spec is not None
     parallelism = replace(
         config.parallelism,
-        pipeline_parallel_schedule="1F1B" if runs_program(plan) else str(schedule_name(plan)),
+        pipeline_parallel_schedule="1F1B" if sliced(plan) or runs_program(plan) else str(schedule_name(plan)),
         pipeline_parallel_microbatch_size=config.training.local_batch_size // _microbatches(plan),
         pipeline_parallel_layers_per_stage=None,
         pipeline_parallel_schedule_csv="",
         module_fqns_per_model_part=[list(stage.modules) for stage in plan.stages],
     )
-    own = runs_program(plan)
-    spec = replace(config.model_spec, pipelining_fn=Pipelining(plan=plan) if own else PlanPipelining(plan=plan))
-    return replace(config, parallelism=parallelism, model_spec=spec)
+    made = TorchSequences if sliced(plan) else Pipelining if runs_program(plan) else PlanPipelining
+    return replace(
+        config, parallelism=parallelism, model_spec=replace(config.model_spec, pipelining_fn=made(plan=plan))
+    )
 
 
 def _microbatches(plan: Plan) -> int:
@@ -171,7 +174,12 @@ class _ContiguousGradient(torch.autograd.Function):
 
 def runs_program(plan: Plan) -> bool:
     """Whether the plan's schedule runs on our own executor, and not on torch's."""
-    return plan.pipeline is not None and plan.pipeline.program is not None
+    return plan.pipeline is not None and not plan.pipeline.by_torch
+
+
+def sliced(plan: Plan) -> bool:
+    """Whether torch's pipeline runs a Program of ours."""
+    return plan.pipeline is not None and plan.pipeline.program is not None and plan.pipeline.by_torch
 
 
 def shown_loss(plan: Plan, loss: torch.Tensor, group: Any) -> torch.Tensor:

@@ -156,7 +156,7 @@ class Pipelining:
         mesh, now, feeds = parallel_dims.get_mesh("pp"), Now(), dict[int, Feed]()
         loss_options: dict[str, Any] = {}
         ends = {program.stages - 1: lambda output, labels: loss_fn(output, labels, **loss_options)[0]}
-        words = {key: options[key] for key in _PARALLELIZE}
+        words = {key: options[key] for key in PARALLELIZE}
         parallelize = partial(parallelize_fn, parallel_dims=parallel_dims, training=training, **words)
         parts = dict[tuple[int, int], ModulePart]()
         for replica, stage in program.held(mesh.get_local_rank()):
@@ -209,7 +209,7 @@ def carried(plan: Plan, module: nn.Module, now: Now) -> tuple[Carrying, ...]:
 
 
 #: What `parallelize_fn` is given of what a `pipelining_fn` is.
-_PARALLELIZE = ("parallelism", "compile_config", "ac_config", "dump_folder")
+PARALLELIZE = ("parallelism", "compile_config", "ac_config", "dump_folder")
 
 
 def pipelines(mesh: Any) -> tuple[tuple[int, ...], ...]:

@@ -10,6 +10,7 @@ import importlib
 from collections import Counter
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -61,12 +62,16 @@ class Report:
         return max(self.loss, *self.gradients.values())
 
 
+#: How a plan's messages between the two replicas of a stage end: it lists them by unit, they go by stage.
+BETWEEN_REPLICAS = ("to the first replica", "to the second replica")
+
+
 def planned(plan: Plan, rank: int = 0) -> Counts:
-    """The plan's collectives on one rank, as `count_collectives` counts them."""
+    """The plan's collectives on one rank, as `count_collectives` counts them, without those between replicas."""
     found: Counts = Counter()
     mine = {stage.index for stage in stages_at(plan, rank)}
     for call in plan.collectives:
-        if call.stage is not None and call.stage not in mine:
+        if (call.stage is not None and call.stage not in mine) or call.where.endswith(BETWEEN_REPLICAS):
             continue
         found[call.kind, call.axis, call.pass_, call.bytes or 0] += call.count
     return found
@@ -83,14 +88,20 @@ def differences(plan: Plan, counts: Counts, rank: int = 0) -> list[str]:
     ]
 
 
-def make_batch(plan: Plan, vocabulary: int) -> Batch:
-    """The batch of one step, of the plan's sizes, the same wherever it is made."""
+def make_batch(plan: Plan, vocabulary: int, packed: bool = False) -> Batch:
+    """The batch of one step, of the plan's sizes, the same wherever it is made.
+
+    Args:
+        packed: each sequence has three documents, whose positions begin anew; otherwise it is one.
+    """
     assert plan.sizes.batch is not None
     assert plan.sizes.seq is not None
     shape = (plan.sizes.batch, plan.sizes.seq)
     generator = torch.Generator().manual_seed(1)
     tokens, labels = (torch.randint(0, vocabulary, shape, generator=generator) for _ in range(2))
-    return Batch(tokens=tokens, positions=torch.arange(shape[1]).repeat(shape[0], 1), labels=labels)
+    ends = (0, shape[1] // 5, shape[1] // 2, shape[1]) if packed else (0, shape[1])
+    positions = torch.cat([torch.arange(b - a) for a, b in pairwise(ends)])
+    return Batch(tokens=tokens, positions=positions.repeat(shape[0], 1), labels=labels)
 
 
 def share(batch: Batch, plan: Plan, rank: int) -> Batch:
@@ -112,18 +123,19 @@ def precision(plan: Plan) -> AbstractContextManager[None]:
 # torchtitan
 
 
-def rank_titan_reference(recipe: str, plan: Plan, path: str, data: bool = False) -> None:
+def rank_titan_reference(recipe: str, plan: Plan, path: str, data: bool = False, packed: bool = False) -> None:
     """Loss and gradients of the whole batch on one rank, without any parallelism, into a file.
 
     Args:
         data: the batch is of the recipe's own data, not of random tokens.
+        packed: those are of several documents a sequence.
     """
     from . import titan
 
     with precision(plan):
         config = titan.config_of(recipe, plan)
         model = titan.build(config, plan)
-        batch = titan.own_batch(config, plan) if data else make_batch(plan, titan.vocabulary(config))
+        batch = titan.own_batch(config, plan) if data else make_batch(plan, titan.vocabulary(config), packed)
         loss = titan.forward_backward(config, model, batch, titan.counted(batch))
     torch.save({"loss": loss.detach(), "gradients": gradients_of(model)}, path)
 
@@ -148,6 +160,11 @@ def rank_titan_step(recipe: str, plan: Plan, path: str, options: dict[str, Any],
 def rank_data_reference(recipe: str, plan: Plan, path: str) -> None:
     """`rank_titan_reference` on the recipe's own data."""
     rank_titan_reference(recipe, plan, path, data=True)
+
+
+def rank_packed_reference(recipe: str, plan: Plan, path: str) -> None:
+    """`rank_titan_reference` on sequences of several documents."""
+    rank_titan_reference(recipe, plan, path, packed=True)
 
 
 def rank_data_step(recipe: str, plan: Plan, path: str, options: dict[str, Any]) -> Report:

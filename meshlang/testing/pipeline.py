@@ -14,7 +14,7 @@ from torch.distributed.tensor import DTensor
 from ..plan.ir import Pass, Plan
 from ..plan.stages import stages_at
 from ..runtime.seams import parameters_as_they_are
-from .collectives import axis_groups, count_collectives, current_pass
+from .collectives import Counts, Groups, Issues, axis_groups, count_collectives, current_pass
 from .exact import plain_name, seeded_init
 from .parity import Batch, Report, errors, gradients_of, make_batch, precision, relative_error, share, whole_loss
 
@@ -88,6 +88,7 @@ def rank_pipeline_step(recipe: str, plan: Plan, path: str, options: dict[str, An
 
 def stages_of(schedule: Any) -> list[Any]:
     """torch's stages of this rank, of a schedule with one of them or with several."""
+    schedule = getattr(schedule, "inner", schedule)
     return schedule._stages if hasattr(schedule, "_stages") else [schedule._stage]
 
 
@@ -169,24 +170,78 @@ class Ran:
     """What one rank found after a step of our own executor.
 
     Attributes:
-        loss: error of the loss, which every rank of the pipeline has whole, relative to that of one rank.
-        gradients: for each parameter that is trained here the largest error, relative to the largest value.
+        report: of the loss, which every rank of the pipeline has whole, and of the parameters trained here.
         peak: the most forwards whose backward was to come.
         follows: the second replica's weights here are the first's.
     """
 
-    loss: float
-    gradients: dict[str, float]
+    report: Report
     peak: int
     follows: bool
 
-    @property
-    def worst(self) -> float:
-        """The largest error of all."""
-        return max(self.loss, *self.gradients.values())
+
+@dataclass
+class Counted:
+    """Tells the passes of our own executor apart, and which calls the plan's list is held against.
+
+    That leaves out what one replica sends the other, by stage where the plan has units, and the loss that
+    every rank of the pipeline is told for the log.
+    """
+
+    kind: str = "F"
+    between: bool = False
+    kept: list[bool] = field(default_factory=list)
+
+    def __call__(self, name: str, values: Mapping[str, Any]) -> Pass:
+        """The pass of a call."""
+        self.kept.append(not self.between)
+        return "forward" if self.kind == "F" else "backward"
+
+    def watch(self, schedule: Any) -> None:
+        """Follow which operation each stage does, and what the schedule does besides."""
+        for part in schedule.parts.values():
+            part.before = self._doing(part.before)
+        for name in ("follow", "_sum"):
+            setattr(schedule.sums, name, self._beside(getattr(schedule.sums, name)))
+        schedule.executor.watch.at = self._ending(schedule.executor.watch.at)
+
+    def counts(self, issued: Issues) -> Counts:
+        """The calls that a plan lists."""
+        pairs = zip(issued.calls, self.kept, strict=True)
+        return Issues(calls=[call for call, kept in pairs if kept]).counts()
+
+    def _doing(self, before: Any) -> Any:
+        def run(op: Any) -> None:
+            self.kind = op.kind
+            before(op)
+
+        return run
+
+    def _beside(self, call: Any) -> Any:
+        def run(*args: Any) -> None:
+            self.between = True
+            call(*args)
+            self.between = False
+
+        return run
+
+    def _ending(self, at: Any) -> Any:
+        def run(place: int, op: Any) -> None:
+            self.between = op is None
+            at(place, op)
+
+        return run
 
 
-def rank_program_step(recipe: str, plan: Plan, path: str) -> Ran:
+def pair_groups(plan: Plan, rank: int) -> Groups:
+    """`axis_groups`, and each two ranks of the pipeline's axis as well: between them there is a group each way."""
+    axis = "+".join(plan.axes_of("pipeline"))
+    line = sorted(plan.mesh.group(rank, axis))
+    pairs = {tuple(sorted((rank, other))): axis for other in line if other != rank}
+    return {**pairs, **axis_groups(plan.mesh, rank)}
+
+
+def rank_program_step(recipe: str, plan: Plan, path: str, packed: bool = False) -> Ran:
     """The second step of a plan's Program on torchtitan's parts, against the reference in a file."""
     from . import titan
 
@@ -195,20 +250,29 @@ def rank_program_step(recipe: str, plan: Plan, path: str) -> Ran:
         config = titan.laid_out(titan.config_of(recipe, plan), plan)
         parallel_dims = titan.parallel_dims_of(config, plan)
         schedule, trained = build(config, parallel_dims)
-        batch = make_batch(plan, titan.vocabulary(config))
+        batch = make_batch(plan, titan.vocabulary(config), packed)
         mine = share(batch, plan, rank)
         own_step(config, schedule, trained, mine, batch.labels.numel(), parallel_dims)
         for each in trained:
             each.zero_grad()
-        loss = own_step(config, schedule, trained, mine, batch.labels.numel(), parallel_dims)
+        counted = Counted()
+        counted.watch(schedule)
+        with count_collectives(pair_groups(plan, rank), pass_of=counted) as issued:
+            loss = own_step(config, schedule, trained, mine, batch.labels.numel(), parallel_dims)
         dist.all_reduce(loss)  # every rank of a pipeline has all of its loss, and so has each tensor rank
         loss /= plan.mesh.product((*plan.axes_of("pipeline"), *plan.axes_of("tensor")))
         found = {name: grad for each in trained for name, grad in gradients_of(each).items()}
+        misplaced = tuple(wrong for each in trained for wrong in titan.misplaced(each, plan, rank))
     reference = torch.load(path)
     wanted = {name: reference["gradients"][name] for name in found}
-    return Ran(
+    report = Report(
         loss=relative_error(loss, reference["loss"]),
         gradients=errors(found, wanted),
+        misplaced=misplaced,
+        counts=counted.counts(issued),
+    )
+    return Ran(
+        report=report,
         peak=schedule.outcome.peak,
         follows=follows(schedule),
     )
@@ -232,12 +296,12 @@ def follows(schedule: Any) -> bool:
 def own_step(
     config: Any, schedule: Any, trained: list[nn.Module], batch: Batch, tokens: int, parallel_dims: Any
 ) -> torch.Tensor:
-    """A step of our own schedule, as torchtitan's Trainer makes it; the loss is the sum of its passes'."""
+    """The loss of a step of our own schedule, over all of its passes, as torchtitan's Trainer makes it."""
     from torchtitan.distributed.utils import get_spmd_context
 
     from . import titan
 
-    losses = list[torch.Tensor]()
+    losses: list[torch.Tensor] = []
     for each in _chunks(batch, batch.tokens.shape[0] // config.training.local_batch_size):
         count = each.tokens.shape[0] // config.parallelism.pipeline_parallel_microbatch_size
         made = [titan.model_inputs(config, trained[0], one, parallel_dims) for one in _chunks(each, count)]

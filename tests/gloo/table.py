@@ -17,6 +17,7 @@ from rows import BOUNDS
 
 from meshlang.fold import fold
 from meshlang.plan.ir import Plan
+from meshlang.plan.slices import lengths_of
 from meshlang.testing.parity import Report, differences
 
 HEAD = [
@@ -82,9 +83,10 @@ def recording(run: Callable[..., list[Any]], path: Path) -> Callable[..., list[A
         answers = run(target, *args, **options)
         plan = next((arg for arg in args if isinstance(arg, Plan)), None)
         test = re.match(r"(.+\[[^,]+, (.+), float\d\d\]) \(call\)", os.environ.get("PYTEST_CURRENT_TEST", ""))
-        if plan is not None and test and all(isinstance(answer, Report) for answer in answers):
+        reports = [getattr(answer, "report", answer) for answer in answers]
+        if plan is not None and test and all(isinstance(report, Report) for report in reports):
             with _beside(path).open("a", encoding="utf-8") as file:
-                file.write(json.dumps(asdict(row(plan, test, target, answers))) + "\n")
+                file.write(json.dumps(asdict(row(plan, test, target, reports))) + "\n")
         return answers
 
     return run_and_note
@@ -137,6 +139,8 @@ def _options(plan: Plan) -> list[str]:
     )
     if plan.pipeline is not None:
         words.append(f"{plan.pipeline.schedule}, {plan.pipeline.microbatches} microbatches")
+        known = lengths_of(plan)
+        words += [f"subsequences of {', '.join(map(str, known))} tokens"] if known else []
     words += [f"{plan.sizes.accumulation} passes"] if plan.sizes.accumulation > 1 else []
     return words
 
