@@ -9,7 +9,8 @@ from typing import ClassVar, final
 
 from meshlang.diagnostics import Diagnostic, Label
 from meshlang.pipeline.actions import Action, read_cell
-from meshlang.pipeline.check import Problem, problems, stages_of
+from meshlang.pipeline.ir import Problem
+from meshlang.pipeline.laws import order_problems, stages_of
 from meshlang.pipeline.orders import Order
 from meshlang.strategy import Context, Source, Span
 
@@ -58,7 +59,7 @@ class OrderFile(NumberedSchedule):
             return
         cells = [[actions for _, actions in row] for row in rows]
         ranks = context.plan.mesh.size(PIPELINE_AXIS)
-        broken = problems(cells, ranks=ranks, microbatches=self.microbatches)
+        broken = order_problems(cells, ranks=ranks, microbatches=self.microbatches)
         yield from (_finding(problem, rows, context) for problem in broken)
         if any(action.kind == "W" for row in cells for cell in row for action in cell):
             yield from keeps_weights(context)

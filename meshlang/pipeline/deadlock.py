@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from .check import Problem
-from .ir import Op, OpKind, Program
+from .ir import Op, OpKind, Problem, Program
 
 
 @dataclass
@@ -100,20 +99,21 @@ def _go_on(run: _Run, rank: int, most: int) -> set[int]:
 
 def _told(run: _Run, first: int) -> Problem:
     """The cycle that the waits of a rank lead into."""
-    path: list[tuple[int, str]] = []
+    path: list[tuple[int, str, tuple[Op, ...]]] = []
     seen: dict[int, int] = {}
     rank = first
     while rank not in seen:
         seen[rank] = len(path)
-        text, other = _wait(run, rank)
-        path.append((rank, text))
+        text, ops, other = _wait(run, rank)
+        path.append((rank, text, ops))
         rank = other
     cycle = path[seen[rank] :]
-    told = "; ".join(text for _, text in cycle)
-    return Problem(message=f"no rank can go on: {told}", row=cycle[0][0], cell=run.at[cycle[0][0]])
+    told = "; ".join(text for _, text, _ in cycle)
+    named = tuple(op for _, _, ops in cycle for op in ops)
+    return Problem(text=f"no rank can go on: {told}", ops=named, row=cycle[0][0], cell=run.at[cycle[0][0]])
 
 
-def _wait(run: _Run, rank: int) -> tuple[str, int]:
+def _wait(run: _Run, rank: int) -> tuple[str, tuple[Op, ...], int]:
     """What keeps a rank from its next operation, and the rank that would have to give it."""
     program = run.program
     op = program.order[rank][run.at[rank]]
@@ -125,9 +125,10 @@ def _wait(run: _Run, rank: int) -> tuple[str, int]:
     kind: OpKind = "F" if forward else _backward_kind(program, op, near)
     needed = Op(kind, op.replica, op.sequence, op.subsequence, near)
     if came == _NOT:
-        return f"rank {rank} waits at {op} for {needed} of rank {other}", other
+        return f"rank {rank} waits at {{}} for {{}} of rank {other}", (op, needed), other
     before = _at_head(program, other, rank, run.taken[other * program.ranks + rank])
-    return f"rank {rank} waits at {op} for {needed} of rank {other}, which sent {before} before it", rank
+    text = f"rank {rank} waits at {{}} for {{}} of rank {other}, which sent {{}} before it"
+    return text, (op, needed, before), rank
 
 
 def _backward_kind(program: Program, op: Op, stage: int) -> OpKind:

@@ -11,7 +11,7 @@ checker, the simulator, the timeline and the executor know nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -42,6 +42,29 @@ class Host:
     replica: int
     stage: int
     rank: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """A law that an order breaks, at a place in it; `cell` None is the whole row, `row` None the whole order.
+
+    Attributes:
+        text: what is wrong, with {} for each of `ops`.
+    """
+
+    text: str
+    ops: tuple[Op, ...] = ()
+    row: int | None = None
+    cell: int | None = None
+
+    @property
+    def message(self) -> str:
+        """What is wrong, as a timeline writes operations."""
+        return self.told(str)
+
+    def told(self, notation: Callable[[Op], str]) -> str:
+        """The same in another notation."""
+        return self.text.format(*map(notation, self.ops))
 
 
 @dataclass(frozen=True, kw_only=True)

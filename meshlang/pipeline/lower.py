@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .check import Problem
 from .edges import edges
-from .ir import Op, Program
+from .ir import Op, Problem, Program
 from .simulate import Timeline
 
 
@@ -83,4 +82,4 @@ def _cycle(rows: Sequence[Sequence[Event]], at: Sequence[int], rank: int) -> Pro
         rank = event.receiver if event.sender == rank else event.sender
     cycle = seen[seen.index(rank) :] if rank in seen else seen[-1:]
     told = "; ".join(f"rank {each} waits at {rows[each][at[each]]}" for each in cycle)
-    return Problem(message=f"no rank can go on: {told}", row=cycle[0], cell=at[cycle[0]])
+    return Problem(text=f"no rank can go on: {told}", row=cycle[0], cell=at[cycle[0]])

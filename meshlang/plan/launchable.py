@@ -13,7 +13,7 @@ from itertools import pairwise
 from ..diagnostics import Bag, Diagnostic, Edit, Help, Label
 from ..language.spec import AxisEntry
 from ..pipeline.actions import read_cell
-from ..pipeline.check import problems
+from ..pipeline.laws import order_problems
 from .gathers import MOST_ACTIVE
 from .ir import Plan, Tensor
 from .resolved import Resolved
@@ -198,7 +198,7 @@ def _never_ends(plan: Plan) -> Iterator[str]:
         yield f"{error}"
         return
     ranks = plan.mesh.product(plan.axes_of("pipeline"))
-    for problem in problems(cells, ranks=ranks, microbatches=plan.pipeline.microbatches or 1):
+    for problem in order_problems(cells, ranks=ranks, microbatches=plan.pipeline.microbatches or 1):
         where = "" if problem.row is None else f"rank {problem.row}: "
         yield f"{where}{problem.message}"
 
