@@ -87,3 +87,36 @@ def test_line_fits_terminal(columns: int) -> None:
     lines = [re.sub("\033\\[[?0-9]*[a-zA-Z]", "", line) for line in sent.splitlines()]
     assert any("1/3" in line for line in lines)
     assert max(len(line.rstrip()) for line in lines) <= columns
+
+
+SPEC = """meshlang = 1
+include = ["preset:whole_weights"]
+model = "llama/tiny"
+
+[mesh]
+pp = 2
+
+[sizes]
+batch = 4
+seq = 4
+
+[pipeline]
+schedule = "1f1b"
+microbatches = 4
+"""
+
+
+@pytest.mark.parametrize("options", [["--fit", "2"], ["--compare"], ["--json"]], ids=lambda words: words[0])
+def test_commands_print_alike(options: list[str], tmp_path: Path) -> None:
+    """A search, a comparison and a simulation print the same in a pipe, without a word on stderr, as on a terminal."""
+    (tmp_path / "spec.toml").write_text(SPEC)
+    words = ["-m", "meshlang", "schedule", "spec.toml", *options]
+    code, out, told = piped(words, tmp_path)
+    assert (code, told) == (0, "")
+    code, seen, sent = watched(words, tmp_path)
+    assert (code, seen) == (0, out)
+    assert "schedule" in sent
+    assert sent.endswith("\033[1A\033[2K")
+    if "--json" not in options:
+        total = re.findall(r"(\d+)/(\d+)", sent)[-1]
+        assert total[0] == total[1] != "0"

@@ -161,11 +161,11 @@ def _own(plan: Plan, program: Program) -> Candidate:
 
 
 def _compared(plan: Plan, program: Program, costs: Costs) -> str:
-    from ..pipeline.compare import candidates, compared
+    from ..pipeline.compare import beside, compared
     from ..report.schedule import comparison_text, costs_text
 
     mine = _own(plan, program)
-    with progress("schedules", 1 + len(list(candidates(mine.numbers)))) as tick:
+    with progress("schedules", len(beside(mine))) as tick:
         rows = compared(mine, costs, tick)
     return f"{costs_text(costs)}\n" + comparison_text(rows, (mine.name, mine.numbers))
 

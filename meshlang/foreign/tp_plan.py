@@ -18,8 +18,9 @@ from ..near import near
 from ..source import Source, Span
 from .written import Imported, Tables, text_of
 
-_OUT = ("colwise", "colwise_gather_output", "colwise_rep")
-_IN = ("rowwise", "rowwise_split_input", "rowwise_rep")
+_GATHERED = ("colwise_gather_output", "colwise_rep")
+_OUT = ("colwise", *_GATHERED)
+_IN = ("rowwise",)
 _WHOLE = ("replicate", "replicated_with_grad_allreduce")
 _TABLE = {"embedding_rowwise": 0, "embedding_colwise": 1}
 #: Styles that say which dim of a parameter is cut; what is sent follows from that.
@@ -28,6 +29,7 @@ KNOWN = (*_OUT, *_IN, *_WHOLE, *_TABLE)
 _EXPERTS = "experts are not planned"
 _PACKED = "two weights lie in one and each is cut by itself: of a dim's factors only the outermost is cut"
 _LOCAL = "the module computes on local parts, and the rule does not say what sums or gathers them"
+_SPLIT = "it takes a whole input: a dimension that is cut in a weight is cut in what the module takes, too"
 #: Styles that a spec has no word for -> why.
 REFUSED: Mapping[str, str] = {
     "packed_colwise": _PACKED,
@@ -44,6 +46,8 @@ REFUSED: Mapping[str, str] = {
     "local_params": _LOCAL,
     "gather": _LOCAL,
     "all_reduce": _LOCAL,
+    "rowwise_split_input": _SPLIT,
+    "rowwise_rep": _SPLIT,
     "mla_kv_a_proj": "a part of its output goes on by another way, with a gradient of its own",
     "sequence_parallel": 'it speaks of values between modules: `seq = "tp"` in [place], [within] where it is whole',
 }
@@ -105,6 +109,7 @@ def imported(plan: TpPlan, model: Model, *, name: str, ranks: int | None, bag: B
     """
     before = len(bag)
     wanted = asked(plan, model, bag)
+    _gathered(plan, model, bag)
     if len(bag) > before:
         return None
     votes = _votes(model, wanted)
@@ -120,6 +125,18 @@ def imported(plan: TpPlan, model: Model, *, name: str, ranks: int | None, bag: B
         tables[f"at.{json.dumps(pattern)}"] = {**words, "why": "so in the tp_plan"}
     remarks = "".join(f"# {line}\n" for line in (*_head(plan, model), *plan.remarks))
     return Imported(text=remarks + text_of(tables), ranks=ranks)
+
+
+def _gathered(plan: TpPlan, model: Model, bag: Bag) -> None:
+    """Only scores of the whole model may stay cut where a rule gathers them: the loss takes parts of them."""
+    ends = [model.loss.logits] if model.loss is not None else []
+    ends += [model.by_module[""].output] if "" in model.by_module else []
+    for pattern, style in plan.rules.items():
+        named = [b.module for b in model.boundaries if template(b.module) == pattern and b.output not in ends]
+        if style in _GATHERED and named:
+            why = "it gathers its output: a dimension that is cut in a weight is cut in what the module gives, too"
+            on = f"on {', '.join(fold(named, model.modules))} ({len(named)} in all)"
+            bag.add(_finding(f"`{pattern}` = {style} has no word in a spec", plan.span(pattern), why, on))
 
 
 def asked(plan: TpPlan, model: Model, bag: Bag) -> dict[str, int | None]:
@@ -180,8 +197,8 @@ def _head(plan: TpPlan, model: Model) -> Iterator[str]:
     for pattern, style in plan.rules.items():
         if pattern not in names:
             yield f"Its rule `{pattern}` = {style} names no parameter."
-        elif style in ("colwise_gather_output", "colwise_rep"):
-            yield f"`{pattern}` gathers its output there. Here it stays cut where what takes it can use a part."
+        elif style in _GATHERED:
+            yield f"`{pattern}` gathers its output there. Here the loss takes its parts."
 
 
 def _names(fqn: str) -> Iterable[str]:

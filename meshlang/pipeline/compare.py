@@ -168,18 +168,20 @@ def own(name: str, program: Program) -> Candidate:
     return Candidate(name=name, numbers=numbers, parameters=program.replicas, make=lambda: program)
 
 
-def compared(mine: Candidate, costs: Costs, tick: Callable[[], None] = lambda: None) -> list[Row]:
-    """The spec's own Program, and all others at its numbers, simulated; it stands in its place where it is one of them.
-
-    Args:
-        tick: called after each row.
-    """
+def beside(mine: Candidate) -> list[Candidate]:
+    """All candidates at the numbers of a spec's own; it stands in its place where it is one of them, else first."""
     rows = list(candidates(mine.numbers))
     known = [(each.name, each.numbers) for each in rows]
-    at = known.index((mine.name, mine.numbers)) if (mine.name, mine.numbers) in known else None
-    rows[at if at is not None else 0 : at + 1 if at is not None else 0] = [mine]
+    if (mine.name, mine.numbers) not in known:
+        return [mine, *rows]
+    rows[known.index((mine.name, mine.numbers))] = mine
+    return rows
+
+
+def compared(mine: Candidate, costs: Costs, tick: Callable[[], None] = lambda: None) -> list[Row]:
+    """The spec's own and all beside it, simulated; `tick` is called after each."""
     found: list[Row] = []
-    for each in rows:
+    for each in beside(mine):
         found.append(row_of(each, costs, mine.numbers.ranks))
         tick()
     return found

@@ -127,7 +127,7 @@ def test_card_and_spec_are_right(name: str, tmp_path: Path) -> None:
     assert formatted(text) == text
     assert "tp = 2\n" in text
     assert "Its pp_plan is not read" in text
-    assert "`lm_head` gathers its output there." in text
+    assert "`lm_head` gathers its output there. Here the loss takes its parts." in text
     again = bring(tmp_path, "-o", tmp_path)
     assert again.exit_code == 2
     assert "cannot write" in again.output
@@ -192,6 +192,8 @@ def test_plan_of_the_config_needs_no_torch(tmp_path: Path) -> None:
         ({"layers.*.feed_forward.w2": "rowise"}, "`rowwise` is near"),
         ({"norm": "sequence_parallel"}, "`norm` = sequence_parallel has no word in a spec"),
         ({"layers.*.feed_forward.w2": "local_rowwise"}, "layers.*.feed_forward.w2 (4 in all)"),
+        ({"layers.*.feed_forward.w1": "colwise_rep"}, "it gathers its output"),
+        ({"layers.*.feed_forward.w2": "rowwise_rep"}, "it takes a whole input"),
         ({"layers.*.moe": "moe_tp_experts"}, "it names nothing here"),
         ({}, "the config has no tp_plan"),
     ],
