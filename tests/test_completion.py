@@ -24,7 +24,7 @@ def completed(words: str, shell: str = "bash") -> list[str]:
 
 def test_commands_are_completed() -> None:
     """Commands that begin with the letters are offered."""
-    assert completed("meshlang s") == ["plain,schedule", "plain,schema", "plain,strategies"]
+    assert completed("meshlang s") == ["plain,schedule", "plain,schema", "plain,strategies", "plain,suggest"]
 
 
 def test_options_are_completed() -> None:

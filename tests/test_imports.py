@@ -22,7 +22,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("plan",),
     ("strategy",),
     ("", "compiler", "report", "plan.stages"),
-    ("format", "foreign"),
+    ("format", "foreign", "suggest"),
     ("lowering",),
     ("runtime",),
     ("testing", "cli", "__main__"),
@@ -238,6 +238,8 @@ dp = 2
 tp = 2
 """
 
+SUGGEST = "suggest llama/tiny --ranks 1 --memory 1GiB --seq 256 --batch 1 -n 1"
+
 LOADED = f"""
 import sys
 print(*sorted({HEAVY!r} & set(sys.modules)))
@@ -267,8 +269,9 @@ def _loaded(code: str) -> list[str]:
         f"from meshlang.compiler import *; assert not check(Request(source=Source(name='s', text={SPEC!r})))",
         f"from meshlang.compiler import *; compile(Request(source=Source(name='s', text={SPEC!r})))",
         "import meshlang.report.page.page, meshlang.report.page.contents",
+        f"from meshlang.cli import main; main({SUGGEST!r}.split(), standalone_mode=False)",
     ],
-    ids=["meshlang", "compiler", "cli", "testing", "check", "plan", "report"],
+    ids=["meshlang", "compiler", "cli", "testing", "check", "plan", "report", "suggest"],
 )
 def test_torch_is_not_loaded(code: str) -> None:
     """Importing meshlang, checking a spec and planning it load no torch, no torchtitan, no numpy."""

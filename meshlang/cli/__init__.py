@@ -30,6 +30,7 @@ COMMANDS = {
     "schedule": ("schedule", "schedule_command"),
     "schema": ("about", "schema_command"),
     "strategies": ("about", "strategies_command"),
+    "suggest": ("suggest", "suggest_command"),
 }
 
 

@@ -8,11 +8,16 @@ of a stage are summed beside the computing, for each pair of ranks in the order 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .costs import Costs, shares
 from .ir import Program
 from .live import peak_activations
+
+
+#: (kind, stage) -> the time of each subsequence.
+Times = Mapping[tuple[str, int], tuple[float, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,15 +52,18 @@ class Timeline:
         return self.makespan - self.computed
 
 
-def simulate(program: Program, costs: Costs | None = None, *, copies: int = 1) -> Timeline:
+def simulate(
+    program: Program, costs: Costs | None = None, *, copies: int = 1, times: Times | None = None
+) -> Timeline:
     """The times of a Program that comes to its end.
 
     Args:
         copies: data parallel copies of the whole pipeline, on ranks of their own beside it: their
             gradients are summed stage by stage too.
+        times: of operations, where stages differ; else all are equal but for the head, as `costs` says.
     """
     costs = costs or Costs()
-    run = _Run(program, costs)
+    run = _Run(program, costs, times or _alike(program, costs))
     queue, queued = deque(range(program.ranks)), [True] * program.ranks
     while queue:
         rank = queue.popleft()
@@ -89,6 +97,7 @@ def lengths_of(subsequences: int, costs: Costs) -> tuple[float, ...] | None:
 class _Run:
     program: Program
     costs: Costs
+    times: Times
     starts: list[list[float]] = field(default_factory=list[list[float]])
     ends: list[list[float]] = field(default_factory=list[list[float]])
 
@@ -106,7 +115,6 @@ class _Run:
             for b in range(program.ranks)
         ]
         self.parts = shares(costs.ends(program.subsequences))[0]
-        self.times = times_of(program.stages, program.subsequences, costs, program.ranks)
 
     def go_on(self, rank: int) -> set[int]:
         """Takes a rank's operations as far as it can; gives the ranks that were sent something."""
@@ -125,7 +133,7 @@ class _Run:
                     break
                 now = max(now, came)
             starts.append(now)
-            now += self.times[kind, stage == last][op.subsequence]
+            now += self.times[kind, stage][op.subsequence]
             ends.append(now)
             if kind != "W":
                 arrived[index] = now
@@ -145,6 +153,13 @@ class _Run:
         free = max(self.free[line], now) + link[1] * self.parts[subsequence]
         self.free[line] = free
         return free + link[0]
+
+
+def _alike(program: Program, costs: Costs) -> Times:
+    """Of equal stages, the head beside the last."""
+    last = program.stages - 1
+    equal = times_of(program.stages, program.subsequences, costs, program.ranks)
+    return {(kind, stage): equal[kind, stage == last] for kind in "FBIW" for stage in range(program.stages)}
 
 
 def times_of(stages: int, subsequences: int, costs: Costs, ranks: int) -> dict[tuple[str, bool], tuple[float, ...]]:

@@ -16,7 +16,7 @@ Not counted: gradients of values, which come and go one module at a time, and wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -146,7 +146,7 @@ def activations(plan: Plan, place: int) -> int | None:
         return None
     stages = {stage.index: stage for stage in plan.stages if place in stage.coordinates} or {0: None}
     parts = shares(plan)
-    leaves = {(key, part): _Stage(plan, stage, part).leaves for key, stage in stages.items() for part in {*parts}}
+    leaves = {(key, part): StageValues(plan, stage, part).leaves for key, stage in stages.items() for part in {*parts}}
     buffers = sum(leaves[key, parts[0]].buffers for key in stages)  # of torch's pipeline, which takes whole sequences
     live = buffers * plan.passes // (plan.replicas * plan.sizes.accumulation)
     peak = live
@@ -175,7 +175,7 @@ def _actions(plan: Plan, place: int, stages: Sequence[int]) -> Iterator[tuple[st
 
 
 @dataclass(frozen=True)
-class _Stage:
+class StageValues:
     """The modules of one stage, or of a model without stages, over a share of a sequence's tokens."""
 
     plan: Plan
@@ -200,6 +200,7 @@ class _Stage:
 
     @property
     def is_last(self) -> bool:
+        """Whether the loss is there."""
         return self.stage is None or self.stage.index == len(self.plan.stages) - 1
 
     @property
@@ -209,6 +210,7 @@ class _Stage:
 
     @property
     def by_torch(self) -> bool:
+        """Whether torch's pipeline runs it."""
         return self.plan.pipeline is not None and self.plan.pipeline.by_torch
 
     @property
@@ -219,7 +221,13 @@ class _Stage:
         return self.plan.stages[self.stage.index + 1].coordinate == self.stage.coordinate
 
     def mine(self, module: str) -> bool:
-        return bool(module) and (self.stage is None or self.stage.holds(module))
+        """Whether a module lies in the stage."""
+        return bool(module) and (self.stage is None or _nearest(module, self.held) is not None)
+
+    @cached_property
+    def held(self) -> frozenset[str]:
+        """Modules of the stage."""
+        return frozenset(self.stage.modules if self.stage is not None else ())
 
     @cached_property
     def tops(self) -> list[str]:
@@ -229,11 +237,26 @@ class _Stage:
         return [name for name in names if not any(above in known for above in _around(name))]
 
     @cached_property
+    def _tops(self) -> frozenset[str]:
+        return frozenset(self.tops)
+
+    @cached_property
+    def _moved(self) -> dict[str, int]:
+        """Module -> the most bytes of both sides of an output that is moved, its own or that of one inside."""
+        found: dict[str, int] = {}
+        for edge in self.plan.edges:
+            if edge.port == "output" and edge.src.dims != edge.dst.dims and self.mine(edge.module):
+                size = 2 * sum(self.edge_bytes(edge, side.dims) for side in (edge.src, edge.dst))
+                for module in (edge.module, *_around(edge.module)):
+                    found[module] = max(found.get(module, 0), size)
+        return found
+
+    @cached_property
     def kept(self) -> dict[str, int]:
         """Outermost module -> bytes that stay from its forward to its backward."""
-        found = dict.fromkeys(self.tops, 0)
+        found, again = dict.fromkeys(self.tops, 0), frozenset(self.plan.recompute)
         for each in self.plan.saved:
-            if self.mine(each.module) and not self.plan.recomputes(each.module):
+            if self.mine(each.module) and _nearest(each.module, again) is None:
                 found[self.top(each.module)] += each.count * self.bytes(each)
         for module in self.recomputed:
             found[self.top(module)] += self.inputs(module)
@@ -244,18 +267,19 @@ class _Stage:
         """Recomputed module -> bytes that come back for its backward, at most."""
         inside = dict.fromkeys(self.recomputed, 0)
         for each in self.plan.saved:
-            for module in self.recomputed:
-                if each.module == module or each.module.startswith(f"{module}."):
-                    inside[module] += each.count * self.bytes(each)
+            module = _nearest(each.module, inside)
+            if module is not None:
+                inside[module] += each.count * self.bytes(each)
         return {module: size - self.inputs(module) + self.joins(module) for module, size in inside.items()}
 
-    @property
+    @cached_property
     def recomputed(self) -> list[str]:
+        """Its modules whose forward runs again."""
         return [module for module in self.plan.recompute if self.mine(module)]
 
     def top(self, module: str) -> str:
         """The outermost module around one."""
-        return next((above for above in self.tops if module == above or module.startswith(f"{above}.")), module)
+        return _nearest(module, self._tops) or module
 
     def kept_until(self, module: str) -> list[int]:
         """What is left, when a module runs again, of those before it and of its own outermost one."""
@@ -263,7 +287,7 @@ class _Stage:
 
     def inputs(self, module: str) -> int:
         """Bytes of what enters a module, as it comes."""
-        edges = (e for e in self.plan.edges if e.module == module and e.port != "output")
+        edges = (e for e in self.plan.edges_of.get(module, ()) if e.port != "output")
         return sum(self.edge_bytes(edge, edge.src.dims) for edge in edges)
 
     def gives(self, module: str) -> int:
@@ -277,13 +301,11 @@ class _Stage:
         A move between parts of two dims, or of another dim than the first, holds both sides twice: as
         they are, and in the order in which they are sent.
         """
-        outputs = (e for e in self.plan.edges if e.port == "output" and f"{e.module}.".startswith(f"{module}."))
-        moved = (e for e in outputs if e.src.dims != e.dst.dims)
-        sides = [2 * sum(self.edge_bytes(e, side.dims) for side in (e.src, e.dst)) for e in moved]
-        return max([2 * self.gives(module), *sides])
+        return max(2 * self.gives(module), self._moved.get(module, 0))
 
     @property
     def output(self) -> int:
+        """Bytes of what the last module gives."""
         return self.gives(self.stage.modules[-1] if self.stage is not None else self.tops[-1])
 
     @property
@@ -330,6 +352,11 @@ class _Stage:
         first = {factors[0] for factors in names}
         each = Fraction(_part(shape, cuts, self.plan), self.plan.batches if "batch" in first else 1)
         return int(each * self.share if "seq" in first else each) * SAVED_BYTES[dtype or self.plan.precision.compute]
+
+
+def _nearest(module: str, known: Container[str]) -> str | None:
+    """The module itself, or the nearest around it, that is known."""
+    return next((name for name in (module, *_around(module)) if name in known), None)
 
 
 def _around(module: str) -> Iterator[str]:

@@ -387,6 +387,14 @@ class Plan:
         """Edges by module and port."""
         return {(edge.module, edge.port): edge for edge in self.edges}
 
+    @cached_property
+    def edges_of(self) -> dict[str, tuple[Edge, ...]]:
+        """Module -> the edges of its ports."""
+        found: dict[str, list[Edge]] = {}
+        for edge in self.edges:
+            found.setdefault(edge.module, []).append(edge)
+        return {module: tuple(edges) for module, edges in found.items()}
+
 
 def _heads(fqn: str) -> list[str]:
     """Every module around a tensor."""
