@@ -93,7 +93,7 @@ def exhaustive(case: Case, jobs: int) -> tuple[int, float, Candidate]:
             if sys.stderr.isatty():
                 print(f"\r  {done * AT_ONCE} of {len(every)}", end="", file=sys.stderr)
     assert best is not None, "nothing fits"
-    return len(every), *best
+    return len(every), best[0], best[1]
 
 
 def _parts(every: list[Candidate]) -> Iterator[list[Candidate]]:

@@ -132,13 +132,13 @@ def candidates(shape: Shape, run: Run, cut: Cut) -> Iterator[Candidate]:
 def _stored(run: Run, data: int, cut: Cut, pp: int) -> Iterator[tuple[int, int, Store]]:
     """(dp, copies, store); what cuts a sequence cuts state at rest too. Stages keep what they gathered."""
     kept: tuple[Store, ...] = ("free", "keep") if pp == 1 else ("keep",)
+    whole: Store = "none"
     if cut.cp == 1:
-        yield data, 1, "none"
-    if data * cut.cp > 1:
-        yield from ((data, 1, store) for store in kept)
+        yield data, 1, whole
     for dp in divisors(data):
-        if dp < data and dp * cut.cp > 1 and dp * cut.cp * cut.tp % min(run.ranks_per_node, run.ranks) == 0:
-            yield from ((dp, data // dp, store) for store in kept)
+        nodes = dp == data or dp * cut.cp * cut.tp % min(run.ranks_per_node, run.ranks) == 0
+        for store in kept if dp * cut.cp > 1 and nodes else ():
+            yield dp, data // dp, store
 
 
 def _ways(run: Run, cut: Cut, pp: int, sequences: int, shape: Shape) -> Iterator[tuple[str, int, int, int]]:

@@ -161,7 +161,7 @@ def notes_of(asked: Asked, each: Proposal, number: int) -> list[str]:
     """The comment at the top of a spec."""
     cost = each.cost
     return [
-        f"Number {number} of `meshlang suggest` for {asked.model}, {asked.run.ranks} ranks of {bytes_text(asked.memory)}.",
+        f"Number {number} of `meshlang suggest`: {asked.model}, {asked.run.ranks} ranks of {bytes_text(asked.memory)}.",
         f"Predicted, not measured: {time_text(cost.seconds)} a step, {cost.useful:.1%} of the peak, "
         f"{bytes_text(cost.memory.total)} a rank.",
     ]
