@@ -15,7 +15,6 @@ from .costs import Costs, shares
 from .ir import Program
 from .live import peak_activations
 
-
 #: (kind, stage) -> the time of each subsequence.
 Times = Mapping[tuple[str, int], tuple[float, ...]]
 
@@ -52,9 +51,7 @@ class Timeline:
         return self.makespan - self.computed
 
 
-def simulate(
-    program: Program, costs: Costs | None = None, *, copies: int = 1, times: Times | None = None
-) -> Timeline:
+def simulate(program: Program, costs: Costs | None = None, *, copies: int = 1, times: Times | None = None) -> Timeline:
     """The times of a Program that comes to its end.
 
     Args:
