@@ -2,6 +2,7 @@
 
     python benchmarks/csbp.py                      bytes, rows and pairs of P = 1, 2, 4, 8, from plans
     python benchmarks/csbp.py --measure 1 2        and steps on so many processes of this machine
+    python benchmarks/csbp.py --measure 2 --lengths 4096 --only "CSBP gather" "CSBP + share_clean"
     python benchmarks/csbp.py --predict            and a cost model of 8 to 512 GPUs
 
 A measured step is one forward and backward of a small model, float32, on the processes of a CPU
@@ -35,6 +36,9 @@ ALGORITHMS: dict[str, tuple[str, str]] = {
     "CSBP + share_clean": ("csbp", "share_clean = true"),
     "CSBP + share_clean + prune_last": ("csbp", "share_clean = true\nprune_last = true"),
 }
+
+#: What the others are set against.
+BASE = "CSBP gather"
 
 RANKS = (1, 2, 4, 8)
 LENGTHS = (4096, 16384, 65536)
@@ -90,7 +94,7 @@ def planned(lengths: Sequence[int]) -> list[str]:
     return table(header, rows, right=frozenset({0, 1, 3, 4, 5, 6, 7, 8}))
 
 
-def measured(ranks: Sequence[int], lengths: Sequence[int], rounds: int) -> list[str]:
+def measured(ranks: Sequence[int], lengths: Sequence[int], rounds: int, names: Sequence[str]) -> list[str]:
     """Steps on processes of this machine: time against CSBP gather, in turns, and the peak of live bytes."""
     from meshlang.testing.ranks import RankPool
 
@@ -98,9 +102,9 @@ def measured(ranks: Sequence[int], lengths: Sequence[int], rounds: int) -> list[
     with RankPool(max(ranks), timeout=1200) as pool:
         for size in ranks:
             for seq in lengths:
-                plans = {name: plan_of(name, size, seq) for name in ALGORITHMS}
+                plans = {name: plan_of(name, size, seq) for name in names}
                 found = pool.run("csbp_ranks:rank_steps", RECIPE, plans, rounds, ranks=size)
-                rows += [_measured_row(name, plans[name], size, seq, found) for name in ALGORITHMS]
+                rows += [_measured_row(name, plans[name], size, seq, found) for name in names]
     header = ["tokens", "P", "algorithm", "seconds", "CSBP gather / this", "peak", "sent as planned", "loss"]
     return table(header, rows, right=frozenset({0, 1, 3, 4, 5}))
 
@@ -108,7 +112,7 @@ def measured(ranks: Sequence[int], lengths: Sequence[int], rounds: int) -> list[
 def _measured_row(name: str, plan: Plan, size: int, seq: int, found: list[dict[str, Any]]) -> list[str]:
     from meshlang.testing.parity import differences
 
-    mine, base = found[0][name], found[0]["CSBP gather"]
+    mine, base = found[0][name], found[0][BASE]
     ratio = median(b / a for a, b in zip(mine["seconds"], base["seconds"], strict=True))
     peak = max(each[name]["peak"] for each in found)
     return [
@@ -128,6 +132,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--measure", type=int, nargs="*", default=[], metavar="P", help="processes to run on")
     parser.add_argument("--lengths", type=int, nargs="*", default=[1024, 2048], help="tokens of measured sequences")
+    parser.add_argument("--only", nargs="*", default=[*ALGORITHMS], choices=ALGORITHMS, help="algorithms to measure")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--predict", action="store_true", help="the cost model")
     given = parser.parse_args()
@@ -135,7 +140,7 @@ def main() -> None:
     print("\n".join(planned(LENGTHS)))
     if given.measure:
         print("\nsteps on this machine: medians; ratios of neighbouring times")
-        print("\n".join(measured(given.measure, given.lengths, given.rounds)))
+        print("\n".join(measured(given.measure, given.lengths, given.rounds, list(dict.fromkeys([BASE, *given.only])))))
     if given.predict:
         from csbp_model import predictions
 

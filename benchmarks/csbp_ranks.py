@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from meshlang.plan.ir import Plan
 from meshlang.testing import parity, titan
-from meshlang.testing.collectives import axis_groups, count_collectives
+from meshlang.testing.collectives import count_collectives, plan_groups
 
 
 class LiveBytes(TorchDispatchMode):
@@ -76,7 +76,7 @@ class _Run:
 
     def report(self) -> dict[str, Any]:
         """What was found, with one more step that counts."""
-        groups = axis_groups(self.plan.mesh, dist.get_rank())
+        groups = plan_groups(self.plan, dist.get_rank())
         with count_collectives(groups) as issued, LiveBytes() as live:
             loss = self.step()
         total = torch.tensor(loss, dtype=torch.float64)

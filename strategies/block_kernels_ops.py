@@ -27,6 +27,9 @@ Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 #: Queries that are computed on at once by `Flash`.
 TILE = 256
 
+#: Masks that are kept for a step; documents make many, which are made again instead.
+MASKS = 64
+
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
@@ -149,7 +152,7 @@ class Flash:
         lse = torch.full(q.shape[:3], -math.inf, dtype=wide, device=q.device)
         for rows, columns, masked in tiles(seen, k.size(2)):
             groups = q.size(1) // k.size(1)
-            mask = _added(seen, rows, columns, q.dtype, groups) if masked else None
+            mask = _added(seen, rows, columns, q, groups) if masked else None
             part, part_lse = _flash(
                 _folded(q[:, :, rows], groups), k[:, :, columns], v[:, :, columns], 0.0, False, attn_mask=mask
             )
@@ -168,7 +171,7 @@ class Flash:
         out, lse, grad = whole
         for rows, columns, masked in tiles(seen, k.size(2)):
             groups = q.size(1) // k.size(1)
-            mask = _added(seen, rows, columns, q.dtype, groups) if masked else None
+            mask = _added(seen, rows, columns, q, groups) if masked else None
             of_queries = (_folded(x[:, :, rows], groups) for x in (grad, q, out, lse))
             grad_t, q_t, out_t, lse_t = of_queries
             k_t, v_t = k[:, :, columns], v[:, :, columns]
@@ -188,11 +191,27 @@ def _unfolded(x: torch.Tensor, groups: int) -> torch.Tensor:
     return x if groups == 1 else x.unflatten(2, (groups, -1)).flatten(1, 2)
 
 
-def _added(seen: Seen, rows: slice, columns: slice, dtype: torch.dtype, groups: int) -> torch.Tensor:
-    """0 where a query sees a key and -inf elsewhere, for the queries of all heads of a group."""
-    mask = seen.mask(rows, columns)
-    added = torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, -math.inf)
-    return added.repeat(1, 1, groups, 1)
+def _added(seen: Seen, rows: slice, columns: slice, q: torch.Tensor, groups: int) -> torch.Tensor:
+    """0 where a query sees a key and -inf elsewhere, for the queries of all heads of a group.
+
+    Tiles along the diagonal have the same mask: one is made for all of them, and for all layers of a step.
+    """
+    low, high = ((x[:, rows] - columns.start).clamp(0, columns.stop - columns.start) for x in (seen.low, seen.high))
+    made = (
+        "mask",
+        q.dtype,
+        groups,
+        columns.stop - columns.start,
+        tuple(low.flatten().tolist() + high.flatten().tolist()),
+    )
+    if made not in seen.memo:
+        mask = seen.mask(rows, columns)
+        added = torch.zeros(mask.shape, dtype=q.dtype, device=mask.device).masked_fill_(~mask, -math.inf)
+        added = added.repeat(1, 1, groups, 1)
+        if len(seen.memo) >= MASKS:
+            return added
+        seen.memo[made] = added
+    return seen.memo[made]
 
 
 def _empty(seen: Seen, rows: slice, columns: slice) -> torch.Tensor:

@@ -8,10 +8,15 @@ over tokens.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from math import inf
 
 from meshlang.plan.blocks import Runs, joined
+
+from .block_balance import NEAR, Held, Seen, exchanged, length, nested, weight
 
 Owners = tuple[Runs, ...]
 
@@ -50,25 +55,12 @@ def share_out(tokens: int, used: Sequence[int]) -> tuple[int, ...]:
     return tuple(counts)
 
 
-def head_and_tail(counts: Sequence[int], tokens: int) -> Owners:
-    """For each rank as many tokens as `counts` says: half from the head, half from the tail, an odd one between.
-
-    Tokens that lie opposite see as many keys together wherever they are, and those in the middle half as many each.
-    """
-    start, stop = 0, tokens
-    middle = sum(count // 2 for count in counts)
-    found: list[Runs] = []
-    for count in counts:
-        half, odd = divmod(count, 2)
-        found.append(joined([(start, start + half), (middle, middle + odd), (stop - half, stop)]))
-        start, middle, stop = start + half, middle + odd, stop - half
-    assert middle == stop, (counts, tokens)
-    return tuple(found)
-
-
-def length(runs: Iterable[tuple[int, int]]) -> int:
-    """Of all runs together."""
-    return sum(stop - start for start, stop in runs)
+def seen_before(stop: int, block_size: int, window: int | None) -> int:
+    """Pairs of all queries at 0 ... stop - 1 of a stream."""
+    whole, part = divmod(stop, block_size)
+    ends = block_size * (block_size * whole * (whole + 1) // 2 + part * (whole + 1))
+    late = max(0, stop - window) if window is not None else 0
+    return ends - late * (late + 1) // 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,15 +98,14 @@ class Streams:
         both = zip(self.corrupted, self.clean, strict=True)
         return tuple(views * self._seen(corrupted) + towers * self._seen(clean) for corrupted, clean in both)
 
-    def _seen(self, runs: Runs) -> int:
-        return sum(self._seen_before(stop) - self._seen_before(start) for start, stop in runs)
+    def off(self, views: int) -> float:
+        """How far a rank's pairs are from the mean at most, as a share of it, with views beside one clean copy."""
+        pairs = self.pairs(views, 1)
+        mean = sum(pairs) / len(pairs)
+        return max(abs(each - mean) for each in pairs) / mean
 
-    def _seen_before(self, stop: int) -> int:
-        """Pairs of all queries at 0 ... stop - 1."""
-        whole, part = divmod(stop, self.block_size)
-        ends = self.block_size * (self.block_size * whole * (whole + 1) // 2 + part * (whole + 1))
-        late = max(0, stop - self.window) if self.window is not None else 0
-        return ends - late * (late + 1) // 2
+    def _seen(self, runs: Runs) -> int:
+        return weight(runs, lambda stop: seen_before(stop, self.block_size, self.window))
 
     def ring_of(self, rank: int) -> range:
         """The ranks that share a clean stream with this one, itself among them."""
@@ -160,36 +151,97 @@ def _overlaps(
 def block_streams(tokens: int, block_size: int, ranks: int, context: int, window: int | None, views: int) -> Streams:
     """Whole blocks dealt out to all ranks, and clean tokens to each ring of `context` ranks.
 
-    Clean tokens even out the rows: with n % 2P == 0 they are head and tail too, those of the rank's own blocks.
+    Clean tokens even out the rows, and as far as they can the pairs; with n % 2P == 0 they are head and tail too,
+    those of the rank's own blocks. Where ranks are then more than NEAR from the mean, pieces are exchanged.
     """
     assert tokens % block_size == 0, (tokens, block_size)
     owners = deal(tokens // block_size, ranks, context)
     corrupted = tuple(tuple((a * block_size, b * block_size) for a, b in runs) for runs in owners)
-    clean: list[Runs] = []
-    for first in range(0, ranks, context):
-        used = [views * length(runs) for runs in corrupted[first : first + context]]
-        clean += head_and_tail(share_out(tokens, used), tokens)
-    return Streams(
-        tokens=tokens,
-        block_size=block_size,
-        context=context,
-        window=window,
-        corrupted=corrupted,
-        clean=tuple(clean),
+    dealing = _Dealing(tokens=tokens, block_size=block_size, context=context, window=window, views=views)
+    if tokens % (2 * ranks * block_size) == 0:
+        return dealing.streams(corrupted, leave=inf)
+    found = dealing.streams(corrupted, leave=NEAR / 4)
+    return (
+        found if found.off(views) <= NEAR else min(found, dealing.evened(corrupted), key=lambda each: each.off(views))
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Dealing:
+    """What is dealt out: so many views beside one clean stream a ring of `context` ranks."""
+
+    tokens: int
+    block_size: int
+    context: int
+    window: int | None
+    views: int
+
+    @property
+    def seen(self) -> Seen:
+        """Pairs of the queries before a token."""
+        return partial(seen_before, block_size=self.block_size, window=self.window)
+
+    def streams(self, corrupted: Owners, *, leave: float) -> Streams:
+        """These corrupted tokens, and clean ones beside them that even out rows and pairs, the latter up to `leave`."""
+        clean = [runs for ring in self._rings(corrupted) for runs in self._clean(ring, leave)]
+        return Streams(
+            tokens=self.tokens,
+            block_size=self.block_size,
+            context=self.context,
+            window=self.window,
+            corrupted=corrupted,
+            clean=tuple(clean),
+        )
+
+    def evened(self, corrupted: Owners) -> Streams:
+        """The same with blocks exchanged between rings, then blocks and clean tokens inside of each."""
+        held = [[self._blocks(runs) for runs in ring] for ring in self._rings(corrupted)]
+        whole = self.seen(self.tokens)
+        near = NEAR / 4 * whole * (self.views / len(held) + 1)
+        between = exchanged(held, self.seen, near)
+        found = self.streams(tuple(runs for ring in between for runs in ring), leave=NEAR / 4)
+        inside = [
+            pair
+            for ring in zip(self._rings(found.corrupted), self._rings(found.clean), strict=True)
+            for pair in exchanged(
+                [
+                    (self._blocks(mine), Held(runs=clean, stream="clean", copies=1, unit=1))
+                    for mine, clean in zip(*ring, strict=True)
+                ],
+                self.seen,
+                NEAR / 4 * sum(found.pairs(self.views, 1)) / found.ranks,
+            )
+        ]
+        mine, clean = zip(*inside, strict=True)
+        return replace(found, corrupted=mine, clean=clean)
+
+    def _blocks(self, runs: Runs) -> Held:
+        return Held(runs=runs, stream="corrupted", copies=self.views, unit=self.block_size)
+
+    def _rings(self, owners: Owners) -> list[Owners]:
+        return [owners[first : first + self.context] for first in range(0, len(owners), self.context)]
+
+    def _clean(self, ring: Owners, leave: float) -> list[Runs]:
+        """The clean tokens of each rank of a ring."""
+        counts = share_out(self.tokens, [self.views * length(runs) for runs in ring])
+        used = [self.views * weight(runs, self.seen) for runs in ring]
+        mean = (sum(used) + self.seen(self.tokens)) / len(ring)
+        return nested(counts, self.tokens, [mean - each for each in used], self.seen, leave * mean)
 
 
 def combined_streams(tokens: int, block_size: int, ranks: int) -> Streams:
     """The sequence [corrupted ; clean] of 2L tokens cut by position, head and tail.
 
-    Part r of 2P is corrupted, and its opposite, part 2P - 1 - r, clean.
+    Part r of 2P is corrupted, and its opposite, part 2P - 1 - r, clean. Where blocks do not divide by the ranks,
+    corrupted parts are whole blocks, those of the tail longer, and clean parts even out the rows.
     """
-    each = tokens // ranks
+    ends = [rank * (tokens // block_size) // ranks * block_size for rank in range(ranks + 1)]
+    corrupted = tuple((run,) for run in pairwise(ends))
+    clean: list[Runs] = []
+    stop = tokens
+    for count in share_out(tokens, [length(runs) for runs in corrupted]):
+        clean.append(((stop - count, stop),))
+        stop -= count
     return Streams(
-        tokens=tokens,
-        block_size=block_size,
-        context=ranks,
-        window=None,
-        corrupted=tuple(((r * each, (r + 1) * each),) for r in range(ranks)),
-        clean=tuple(((tokens - (r + 1) * each, tokens - r * each),) for r in range(ranks)),
+        tokens=tokens, block_size=block_size, context=ranks, window=None, corrupted=corrupted, clean=tuple(clean)
     )

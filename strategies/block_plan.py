@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -22,19 +22,20 @@ Call = tuple[CallKind, Pass, str, int, int]
 Kernel = Literal["auto", "flex", "flash", "reference"]
 KERNEL = {"says": "what computes attention: flex and flash are fast on a GPU and a CPU, auto takes that one"}
 
-#: The rows of both streams, as a card writes them.
-ROWS = ("seq", "stream")
+#: The rows of both streams, as a card writes them, and those of them that go on from attention.
+ROWS, KEPT = ("seq", "stream"), ("seq", "kept")
 
 
 def attending(plan: Plan, axis: str) -> tuple[Looks, ...]:
     """Every module that looks over the whole of both streams, which the axis cuts."""
-    short = replace(plan, edges=tuple(_as_sequence(edge) for edge in plan.edges if ROWS in edge.names))
+    both = (edge for edge in plan.edges if ROWS in edge.names or KEPT in edge.names)
+    short = replace(plan, edges=tuple(_as_sequence(edge) for edge in both))
     return looking(short, axis)
 
 
 def _as_sequence(edge: Edge) -> Edge:
     """The same edge with its rows called a sequence."""
-    return replace(edge, names=tuple(("seq",) if names == ROWS else names for names in edge.names))
+    return replace(edge, names=tuple(("seq",) if names in (ROWS, KEPT) else names for names in edge.names))
 
 
 def carries_streams(strategy: Strategy, context: Context) -> Iterator[Diagnostic]:
@@ -80,6 +81,20 @@ def sized(strategy: Strategy, block_size: int, context: Context) -> Iterator[Dia
         have = f"{counted(count, 'block')} of {counted(block_size, 'token')}"
         message = f"a sequence has {have}, and each of `{strategy.axis}` = {ranks} ranks needs one"
         yield context.finding("too-few-blocks", message, key="block_size")
+
+
+def evenly_moved(strategy: Strategy, block_size: int, context: Context) -> Iterator[Diagnostic]:
+    """Where a tensor axis moves rows, all ranks have as many blocks."""
+    plan, ranks, seq = context.plan, context.plan.mesh.size(strategy.axis), context.plan.sizes.seq
+    assert seq is not None
+    count = seq // block_size
+    for axis in plan.axes_of("tensor") if count % ranks else ():
+        if plan.mesh.size(axis) > 1:
+            message = (
+                f"{count} blocks do not divide over `{strategy.axis}` = {ranks}, and `{axis}` moves rows of each rank"
+            )
+            note = "a plan has one size for all ranks: where a tensor axis moves rows, all ranks have as many blocks"
+            yield context.finding("block-uneven", message, key="axis", notes=(note,))
 
 
 def offered(finding: Diagnostic, key: str, values: Iterable[int], context: Context) -> Diagnostic:
@@ -145,10 +160,14 @@ def views_of(plan: Plan) -> Views:
     return Views(towers=towers, beside=rows // seq - 1)
 
 
-def planned(plan: Plan, axis: str, streams: Streams, exchange: Exchange, views: Views) -> Plan:
+def planned(
+    plan: Plan, axis: str, streams: Streams, exchange: Exchange, views: Views, *, prune_last: bool = False
+) -> Plan:
     """The plan with the account of blocks and what attention sends, and with the rows that these views have."""
     plan = replace(plan, edges=tuple(_viewed(edge, plan, views) for edge in plan.edges))
     modules = attending(plan, axis)
+    if prune_last:
+        plan = _pruned(plan, [each.module for each in modules], views)
     sent = tuple(call for each in modules for call in _calls(plan, each, axis, exchange))
     width = _token_bytes(plan, modules[0], axis)
     blocks = Blocks(
@@ -163,6 +182,8 @@ def planned(plan: Plan, axis: str, streams: Streams, exchange: Exchange, views: 
         clean=streams.clean,
         rows=streams.rows(views.count, views.towers),
         pairs=streams.pairs(views.count, views.towers),
+        last_rows=streams.rows(views.count, 0) if prune_last else (),
+        last_pairs=streams.pairs(views.count, 0) if prune_last else (),
         forward=_received(exchange.forward, width, plan),
         backward=_received(exchange.backward, width, plan),
     )
@@ -177,7 +198,7 @@ def _viewed(edge: Edge, plan: Plan, views: Views) -> Edge:
     """An edge with the sequences and rows of these views."""
     seq, batch = plan.sizes.seq, plan.sizes.batch
     assert seq is not None
-    known = {"views": views.beside, "stream": views.beside + 1}
+    known = {"views": views.beside, "stream": views.beside + 1, "kept": views.beside + 1}
 
     def size(names: tuple[str, ...], old: int | None) -> int | None:
         if names[0] == "batch" and batch is not None and old is not None:
@@ -185,6 +206,27 @@ def _viewed(edge: Edge, plan: Plan, views: Views) -> Edge:
         return seq * known[names[1]] if len(names) == 2 and names[0] == "seq" and names[1] in known else old
 
     return replace(edge, shape=tuple(size(n, s) for n, s in zip(edge.names, edge.shape, strict=True)))
+
+
+def _pruned(plan: Plan, attentions: Sequence[str], views: Views) -> Plan:
+    """The plan whose last attention, and what comes after it, has corrupted rows only."""
+    earlier = tuple(f"{_layer(each, attentions[-1])}." for each in attentions[:-1])
+
+    def shorter(edge: Edge) -> Edge:
+        if KEPT not in edge.names or f"{edge.module}.".startswith(earlier):
+            return edge
+        sizes = zip(edge.names, edge.shape, strict=True)
+        rows = tuple(size // (views.beside + 1) * views.beside if n == KEPT and size else size for n, size in sizes)
+        return replace(edge, shape=rows)
+
+    return replace(plan, edges=tuple(map(shorter, plan.edges)))
+
+
+def _layer(module: str, other: str) -> str:
+    """The outermost module around one that another is not in."""
+    parts = module.split(".")
+    same = next(index for index, pair in enumerate(zip(parts, other.split("."), strict=False)) if pair[0] != pair[1])
+    return ".".join(parts[: same + 1])
 
 
 def _calls(plan: Plan, each: Looks, axis: str, exchange: Exchange) -> Iterator[Collective]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar, final
 
 from meshlang.strategy import Context, Diagnostic, Plan, Strategy
 
-from .block_layout import Streams, combined_streams
-from .block_plan import KERNEL, Call, Exchange, Kernel, carries_streams, planned, sized, views_of
+from .block_layout import Streams, combined_streams, length
+from .block_plan import KERNEL, Call, Exchange, Kernel, carries_streams, evenly_moved, planned, sized, views_of
 
 
 @final
@@ -30,26 +31,24 @@ class CombinedContext(Strategy):
     kernel: Kernel = field(default="auto", metadata=KERNEL)
 
     def check(self, context: Context) -> Iterable[Diagnostic]:
-        """The axis carries both streams alone, and each rank's part has whole blocks."""
+        """The axis carries both streams alone, and each rank has blocks."""
         found = list(carries_streams(self, context)) or list(sized(self, self.block_size, context))
-        yield from found
-        ranks, seq = (1, None) if found else (context.plan.mesh.size(self.axis), context.plan.sizes.seq)
-        if seq is not None and seq % (ranks * self.block_size):
-            message = f"{seq // self.block_size} blocks of {self.block_size} do not divide over `{self.axis}` = {ranks}"
-            note = "head and tail of the combined sequence are whole blocks; `csbp` takes any number of blocks"
-            yield context.finding("strategy-numbers", message, key="axis", notes=(note,))
+        yield from found or evenly_moved(self, self.block_size, context)
 
     def apply(self, plan: Plan) -> Plan:
         """Who has which tokens, and what attention sends."""
         streams = self.streams(plan)
-        ranks = streams.ranks
-        both = 2 * streams.tokens
-        calls: tuple[Call, ...] = (
-            ("all_gather", "forward", "keys and values of both streams", streams.tokens, 2),
-            ("reduce_scatter", "backward", "gradients of keys and values of both streams", streams.tokens, 2),
+        ranks, parts = streams.ranks, [max(map(length, each)) for each in (streams.corrupted, streams.clean)]
+        both = Counter(ranks * part for part in parts)
+        gathers: tuple[Call, ...] = tuple(
+            ("all_gather", "forward", "keys and values of both streams", *each) for each in both.items()
         )
-        received = (both * (ranks - 1), ranks)
-        exchange = Exchange(calls=calls if ranks > 1 else (), forward=received, backward=received)
+        sums: tuple[Call, ...] = tuple(
+            ("reduce_scatter", "backward", "gradients of keys and values of both streams", *each)
+            for each in both.items()
+        )
+        received = (sum(parts) * (ranks - 1), 1)
+        exchange = Exchange(calls=(*gathers, *sums) if ranks > 1 else (), forward=received, backward=received)
         return planned(plan, self.axis, streams, exchange, views_of(plan).shared(False))
 
     def streams(self, plan: Plan) -> Streams:

@@ -95,7 +95,14 @@ def carries_sequence(strategy: Strategy, context: Context) -> Iterator[Diagnosti
         yield context.finding("strategy-axis", message, key="axis", notes=(f'`seq = "{axis}"` in [place] cuts it',))
     elif not looking(plan, axis):
         message = f"no module looks over the whole of a sequence that `{axis}` cuts: there is nothing to do"
-        yield context.finding("strategy-axis", message, key="axis")
+        yield context.finding("strategy-axis", message, key="axis", notes=tuple(_streams(plan)))
+
+
+def _streams(plan: Plan) -> Iterator[str]:
+    """A note where what is looked over are rows of several streams of a sequence, of which this knows no order."""
+    rows = {names for edge in plan.edges if edge.whole for names in edge.names if names[0] == "seq" and len(names) > 1}
+    for names in sorted(rows):
+        yield f"`{plan.model}` looks over ({' '.join(names)}) together: `csbp` and `combined_context` cut those"
 
 
 _CARRIED = {

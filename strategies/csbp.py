@@ -6,10 +6,24 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, final
 
-from meshlang.strategy import Context, Diagnostic, Plan, Strategy
+from meshlang.strategy import Context, Diagnostic, Edge, Plan, Strategy
 
 from .block_layout import Streams, block_streams, length
-from .block_plan import KERNEL, Call, Exchange, Kernel, Pass, carries_streams, offered, planned, sized, views_of
+from .block_plan import (
+    KEPT,
+    KERNEL,
+    ROWS,
+    Call,
+    Exchange,
+    Kernel,
+    Pass,
+    carries_streams,
+    evenly_moved,
+    offered,
+    planned,
+    sized,
+    views_of,
+)
 
 Transport = Literal["gather", "ring"]
 
@@ -52,14 +66,15 @@ class CSBP(Strategy):
             yield from found
             yield from _rings(self, context)
             yield from _window(self, context)
-            yield from _tensor(self, context)
+            yield from _pruned_rows(self, context)
+            yield from () if found else evenly_moved(self, self.block_size, context)
             yield from () if found else _views(self, context)
 
     def apply(self, plan: Plan) -> Plan:
         """Who has which blocks, and what attention sends."""
         streams = self.streams(plan)
         views = views_of(plan).shared(self.share_clean)
-        return planned(plan, self.axis, streams, _exchange(self, streams), views)
+        return planned(plan, self.axis, streams, _exchange(self, streams), views, prune_last=self.prune_last)
 
     def streams(self, plan: Plan) -> Streams:
         """Where the tokens are."""
@@ -138,20 +153,27 @@ def _window(strategy: CSBP, context: Context) -> Iterator[Diagnostic]:
         yield context.finding("block-window", message, key="transport", notes=("leave one of the two out",))
 
 
+def _cuts(edge: Edge) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """(names, axes that cut them) of each dim on either side."""
+    for layout in (edge.src, edge.dst):
+        yield from zip(edge.names, layout.dims, strict=True)
+
+
 def _views(strategy: CSBP, context: Context) -> Iterator[Diagnostic]:
     if strategy.share_clean and views_of(context.plan).count == 1:
         message = f"`share_clean` shares one clean stream among several views, and `{context.plan.model}` has one"
         yield context.finding("block-views", message, key="share_clean")
 
 
-def _tensor(strategy: CSBP, context: Context) -> Iterator[Diagnostic]:
-    """What was not shown to be right together with a tensor axis."""
+def _pruned_rows(strategy: CSBP, context: Context) -> Iterator[Diagnostic]:
+    """No tensor axis cuts rows of which some are left out."""
     plan = context.plan
     tensor = [axis for axis in plan.axes_of("tensor") if plan.mesh.size(axis) > 1]
     for axis in tensor if strategy.prune_last else ():
-        message = f"`prune_last` leaves fewer rows in the last layer, and `{axis}` = {plan.mesh.size(axis)} moves them"
-        note = "the plan counts its bytes for all rows: the two are not planned together"
-        yield context.finding("block-prune", message, key="prune_last", notes=(note,))
+        if any(axis in axes for edge in plan.edges for names, axes in _cuts(edge) if names in (ROWS, KEPT)):
+            message = f"`prune_last` leaves rows out, and `{axis}` = {plan.mesh.size(axis)} cuts the rows of each rank"
+            note = "a rank's rows are its corrupted ones, then its clean ones: one part of them would be left out whole"
+            yield context.finding("block-prune", message, key="prune_last", notes=(note,))
     ranks, seq = plan.mesh.size(strategy.axis), plan.sizes.seq
     if seq is None or strategy.block_size < 1 or seq // strategy.block_size % ranks == 0:
         return

@@ -22,6 +22,7 @@ class Blocks:
         clean: runs of clean tokens that a rank has.
         rows: tokens of both streams that a rank computes for one sequence.
         pairs: of a query and a key, in one layer and one sequence.
+        last_rows, last_pairs: the same in the last layer where its clean rows are no queries; () where they are.
         forward, backward: bytes that a rank receives inside the attention of one layer in a pass, on
             average; None without `[sizes]`.
     """
@@ -39,6 +40,8 @@ class Blocks:
     pairs: tuple[int, ...]
     forward: int | None
     backward: int | None
+    last_rows: tuple[int, ...] = ()
+    last_pairs: tuple[int, ...] = ()
 
     @property
     def blocks(self) -> int:
@@ -61,6 +64,7 @@ def to_data(blocks: Blocks) -> dict[str, Any]:
         "rows": list(blocks.rows),
         "pairs": list(blocks.pairs),
         "bytes_per_layer": {"forward": blocks.forward, "backward": blocks.backward},
+        **({"last_layer": {"rows": [*blocks.last_rows], "pairs": [*blocks.last_pairs]}} if blocks.last_rows else {}),
     }
 
 
@@ -75,6 +79,8 @@ def from_data(data: dict[str, Any]) -> Blocks:
         pairs=tuple(data["pairs"]),
         forward=data["bytes_per_layer"]["forward"],
         backward=data["bytes_per_layer"]["backward"],
+        last_rows=tuple(data.get("last_layer", {}).get("rows", ())),
+        last_pairs=tuple(data.get("last_layer", {}).get("pairs", ())),
     )
 
 

@@ -29,8 +29,20 @@ def blocks_text(blocks: Blocks) -> list[str]:
         *table(header, rows, right=frozenset({0, 3, 4})),
         *([f"  ... {left} more"] if left > 0 else []),
         f"  fullest rank above the mean: rows {imbalance(blocks.rows):.2%}, pairs {imbalance(blocks.pairs):.2%}",
+        *_last(blocks),
         f"  a rank receives in attention, a layer: forward {bytes_text(blocks.forward)}, "
         f"backward {bytes_text(blocks.backward)}",
+    ]
+
+
+def _last(blocks: Blocks) -> list[str]:
+    """What the last layer's ranks have, where its clean rows are no queries."""
+    if not blocks.last_rows:
+        return []
+    rows, pairs = max(blocks.last_rows), max(blocks.last_pairs)
+    above = f"rows {imbalance(blocks.last_rows):.2%}, pairs {imbalance(blocks.last_pairs):.2%}"
+    return [
+        f"  in the last layer, without clean queries: {rows} rows and {pairs} pairs at most; above the mean: {above}"
     ]
 
 

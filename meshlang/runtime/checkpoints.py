@@ -130,6 +130,21 @@ def misfits(plan: Plan, saved: Mapping[str, Any], *, others: Sequence[str], data
     return found
 
 
+def changed(kept: Mapping[str, Any], saved: Mapping[str, Any]) -> list[str]:
+    """Each thing that the data is made by, and that a run may not change that goes on.
+
+    Args:
+        kept: name -> what it is now. saved: "dataloader.NAME" -> what it was; what was not saved is not held.
+    """
+    pairs = ((name, saved[f"dataloader.{name}"], now) for name, now in kept.items() if f"dataloader.{name}" in saved)
+    return [
+        f"the data was made with {name} = {before}, and is made with {now} here: its samples would be others; "
+        "--checkpoint.exclude-from-loading dataloader starts the data anew"
+        for name, before, now in pairs
+        if before != now
+    ]
+
+
 def _told(what: str, names: Sequence[str], known: Sequence[str]) -> Iterator[str]:
     """A reason about tensors, those of equal layers as one."""
     if names:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from ..language.spec import Spec
 from ..plan.data import to_data
 from ..plan.flags import flags_agree, override_flags, policy_disagrees, read_flags, written_flags
 from ..plan.ir import Plan
+from ..plan.recipes import recipe_disagrees
 from .recipe import JOB, Job
 from .torchrun import Torchrun
 
@@ -62,10 +63,8 @@ def launch(
     config = _config(recipe, every)
     if isinstance(config, int):
         return config
-    from .titan import policy_of
-
-    if found := policy_disagrees(policy_of(config), plan, spec):
-        raise SpecError([found])
+    if found := list(_disagrees(config, plan, spec)):
+        raise SpecError(found)
     if torchrun is None or torchrun.first:
         with watched("launch", 1, "the last checkpoint"):
             _resumable(config, plan, spec, flags)
@@ -122,6 +121,22 @@ def _config(recipe: str, flags: Sequence[str]) -> Trainer.Config | int:
     return read
 
 
+def _disagrees(config: Trainer.Config, plan: Plan, spec: Spec) -> Iterator[Diagnostic]:
+    """What the recipe says otherwise than the spec, once its flags are read."""
+    from .titan import policy_of
+
+    if found := policy_disagrees(policy_of(config), plan, spec):
+        yield found
+    built = config.model_spec
+    block_size = getattr(config.dataloader, "block_size", None)
+    yield from recipe_disagrees(
+        plan,
+        spec,
+        model=None if built is None else (built.name, built.flavor),
+        block_size=block_size if isinstance(block_size, int) else None,
+    )
+
+
 def _resumable(config: Trainer.Config, plan: Plan, spec: Spec, flags: Sequence[str]) -> None:
     """The checkpoint that the run would go on from is whole and fits the plan.
 
@@ -132,14 +147,14 @@ def _resumable(config: Trainer.Config, plan: Plan, spec: Spec, flags: Sequence[s
     from torchtitan.tools import filesystem
 
     from .checkpoints import CheckpointError
-    from .resume import resumed, wish
+    from .resume import kept_of, resumed, wish
 
     asked = config.checkpoint
     folder = filesystem.join(config.dump_folder, asked.folder)
     if not asked.enable or type(asked) is not CheckpointManager.Config or filesystem.is_remote(folder):
         return
     try:
-        resumed(wish(asked, str(folder)), plan)
+        resumed(wish(asked, str(folder), kept_of(config.dataloader)), plan)
     except CheckpointError as error:
         given = {flag.name: flag.span for flag in (*written_flags(spec), *read_flags(flags))}
         assert spec.launch is not None

@@ -7,6 +7,9 @@ to trust the folder, so only the names that such an account consists of are ever
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterable
+from contextlib import suppress
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -71,4 +74,22 @@ def read_metadata(path: Path) -> Any:
         found = _Reader(file).load()
     if not isinstance(found, Metadata):
         raise pickle.UnpicklingError(f"{type(found).__name__} is no account of a checkpoint")
+    return found
+
+
+def values(path: Path, account: Any, names: Iterable[str]) -> dict[str, Any]:
+    """The plain values of these names that a checkpoint has: numbers, words and what is made of them.
+
+    They are read by torch's reader of weights alone, which runs nothing; any other value is left out.
+    """
+    import torch
+
+    found, wanted = {}, set(names)
+    for index, where in (account.storage_data or {}).items():
+        if index.fqn in wanted and index.offset is None:
+            with (path / where.relative_path).open("rb") as file:
+                file.seek(where.offset)
+                written = file.read(where.length)
+            with suppress(pickle.UnpicklingError, RuntimeError, EOFError):
+                found[index.fqn] = torch.load(BytesIO(written), weights_only=True)
     return found

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..plan.ir import Plan
 from ..plan.launchable import parts
-from .checkpoints import OTHERS, CheckpointError, Saved, latest, misfits, problem_of, steps
-from .metadata import METADATA, read_metadata
+from .checkpoints import OTHERS, CheckpointError, Saved, changed, latest, misfits, problem_of, steps
+from .metadata import METADATA, read_metadata, values
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +25,7 @@ class Wish:
         initial: the path that a run without checkpoints of its own begins from, "" for none.
         exclude: what is not loaded beside the model.
         load_only: the run saves nothing.
+        kept: what the run's data is made by and its checkpoints hold, by name; see `kept_of`.
     """
 
     folder: str
@@ -33,6 +34,7 @@ class Wish:
     initial_model_only: bool = True
     exclude: tuple[str, ...] = ()
     load_only: bool = False
+    kept: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +45,16 @@ class Resumed:
     names: Collection[str] = ()
 
 
-def wish(config: Any, folder: str) -> Wish:
+def kept_of(dataloader: Any) -> Mapping[str, Any]:
+    """What a data loader's config says that no run may change that goes on: its `kept`, where it has one.
+
+    A loader saves each of them under its name; so a sample is the same before and after.
+    """
+    kept: Callable[[], Mapping[str, Any]] | None = getattr(dataloader, "kept", None)
+    return kept() if kept is not None else {}
+
+
+def wish(config: Any, folder: str, kept: Mapping[str, Any] | None = None) -> Wish:
     """The wish of a config of torchtitan's checkpoint manager, whose checkpoints are in `folder`."""
     return Wish(
         folder=folder,
@@ -52,6 +63,7 @@ def wish(config: Any, folder: str) -> Wish:
         initial_model_only=config.initial_load_model_only,
         exclude=tuple(config.exclude_from_loading),
         load_only=config.load_only,
+        kept=kept or {},
     )
 
 
@@ -79,11 +91,14 @@ def _names(path: Path, plan: Plan, wish: Wish, *, model_only: bool, key: str) ->
     """The names in a checkpoint that fits."""
     if problem := problem_of(path):
         raise CheckpointError("checkpoint-damaged", f"{path} is not whole: {problem}", key=key)
-    saved = read_metadata(path).state_dict_metadata
+    account = read_metadata(path)
+    saved = account.state_dict_metadata
     data = parts(plan)
     data_ranks = plan.mesh.product((*data["dp_replicate"], *data["dp_shard"]))
     others = () if model_only else [name for name in OTHERS if name not in wish.exclude]
     found = misfits(plan, saved, others=others, data_ranks=data_ranks)
+    if "dataloader" in others:
+        found += changed(wish.kept, values(path, account, [f"dataloader.{name}" for name in wish.kept]))
     if found:
         message = f"{path} does not fit `{plan.model}` under this spec"
         raise CheckpointError("checkpoint-misfit", message, found, key=key)

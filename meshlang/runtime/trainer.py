@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
+import spmd_types as spmd
 import torch
 import tyro
-from torchtitan.distributed.spmd_types import annotate_input_spmd_types
+from torchtitan.distributed.parallel_dims import MeshAxisName
+from torchtitan.distributed.spmd_types import annotate_input_spmd_types, set_current_spmd_mesh
 from torchtitan.models.common.attention import FlexAttention, VarlenAttention
 from torchtitan.models.common.decoder import Decoder
 from torchtitan.trainer import Trainer
@@ -71,7 +73,16 @@ def ready(plan: Plan, batch: Batch, parallel_dims: Any) -> Prepared:
     """A rank's batch, in the order that the model takes it, with torchtitan's types on it."""
     mine = prepare(plan, batch, meshes(plan, parallel_dims))
     inputs, labels = mine.pop("input"), mine.pop("labels")
+    for name, value in mine.items():
+        if isinstance(value, torch.Tensor) and name != "positions":  # torchtitan knows no other
+            _typed(parallel_dims, value)
     return annotate_input_spmd_types(parallel_dims, inputs, labels, mine)
+
+
+def _typed(parallel_dims: Any, tokens: torch.Tensor) -> None:
+    """The type of tokens, (sequences, tokens), on those of another stream: they are cut as the first's."""
+    with set_current_spmd_mesh(parallel_dims.spmd_dense_mesh()):
+        spmd.assert_type(tokens, {MeshAxisName.DP: spmd.S(0), MeshAxisName.CP: spmd.S(1), MeshAxisName.TP: spmd.R})
 
 
 def with_trainer(config: Trainer.Config, plan: Plan) -> Trainer.Config:

@@ -21,7 +21,7 @@ from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..mesh import Mesh
-from ..plan.ir import Kind, Pass
+from ..plan.ir import Kind, Pass, Plan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +72,17 @@ def axis_groups(mesh: Mesh, rank: int) -> Groups:
     for length in range(1, len(axes) + 1):
         for chosen in combinations(axes, length):
             found[_span(mesh, rank, chosen)] = "+".join(chosen)
+    return found
+
+
+def plan_groups(plan: Plan, rank: int) -> Groups:
+    """The groups of the plan's mesh, and the rings of its blocks: a part of an axis goes by the axis' name."""
+    found = dict(axis_groups(plan.mesh, rank))
+    blocks = plan.block
+    if blocks is not None and 1 < blocks.context < blocks.size:
+        along = plan.mesh.group(rank, blocks.axis)
+        first = along.index(rank) // blocks.context * blocks.context
+        found[tuple(along[first : first + blocks.context])] = blocks.axis
     return found
 
 

@@ -14,7 +14,7 @@ from torch.distributed.tensor import DTensor
 from ..plan.ir import Pass, Plan
 from ..plan.stages import stages_at
 from ..runtime.seams import parameters_as_they_are
-from .collectives import Counts, Groups, Issues, axis_groups, count_collectives, current_pass
+from .collectives import Counts, Groups, Issues, axis_groups, count_collectives, current_pass, plan_groups
 from .exact import plain_name, seeded_init
 from .parity import Batch, Report, errors, gradients_of, make_batch, precision, relative_error, share, whole_loss
 
@@ -71,7 +71,7 @@ def rank_pipeline_step(recipe: str, plan: Plan, path: str, options: dict[str, An
         step(config, schedule, parts, mine, tokens, parallel_dims)
         for part in parts:
             part.zero_grad()
-        with count_collectives(axis_groups(plan.mesh, rank), pass_of=passes) as issued:
+        with count_collectives(plan_groups(plan, rank), pass_of=passes) as issued:
             loss = step(config, schedule, parts, mine, tokens, parallel_dims)
         misplaced = tuple(wrong for part in parts for wrong in titan.misplaced(part, plan, rank))
     reference = torch.load(path)

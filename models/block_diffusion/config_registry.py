@@ -6,7 +6,7 @@ from torchtitan.components.optimizer import LRSchedulersContainer, default_adamw
 from torchtitan.config import DebugConfig, TrainingConfig
 from torchtitan.trainer import Trainer
 
-from ..data import ByteTokenizer
+from ..data import ByteTokenizer, float32
 from ..data.tokenizer import MASK
 from .data import CorruptedTextDataLoader
 from .loss import WeightedCrossEntropyLoss
@@ -15,7 +15,7 @@ from .model import FLAVORS, model_registry
 
 def tiny() -> Trainer.Config:
     """0.66 million parameters, 200 steps of 16 sequences of 256 tokens in blocks of 16, as BD3-LM trains."""
-    training = _float32(steps=200, seq_len=256, local_batch_size=4, global_batch_size=16)
+    training = float32(steps=200, seq_len=256, local_batch_size=4, global_batch_size=16)
     return _recipe("tiny", training, CorruptedTextDataLoader.Config(block_size=16), lr=4e-3)
 
 
@@ -31,7 +31,7 @@ def tiny_shared() -> Trainer.Config:
 
 def debug() -> Trainer.Config:
     """5.8 million parameters at the sizes of torchtitan's debug model, with grouped heads."""
-    training = _float32(steps=20, seq_len=512, local_batch_size=2, global_batch_size=8)
+    training = float32(steps=20, seq_len=512, local_batch_size=2, global_batch_size=8)
     return _recipe("debug", training, CorruptedTextDataLoader.Config(block_size=32), lr=2e-3)
 
 
@@ -61,17 +61,4 @@ def _recipe(
         checkpoint=CheckpointManager.Config(interval=50, last_save_model_only=False, initial_load_model_only=False),
         activation_checkpoint=None,
         debug=DebugConfig(seed=0, enable_structured_logging=False),
-    )
-
-
-def _float32(*, steps: int, seq_len: int, local_batch_size: int, global_batch_size: int) -> TrainingConfig:
-    return TrainingConfig(
-        steps=steps,
-        seq_len=seq_len,
-        local_batch_size=local_batch_size,
-        global_batch_size=global_batch_size,
-        dtype="float32",
-        mixed_precision_param="float32",
-        mixed_precision_reduce="float32",
-        disable_cuda_graphs=True,
     )

@@ -44,6 +44,10 @@ class CorruptedTextDataLoader(BaseDataLoader):
         seed: int = 0
         """With a sample's number it decides the sample's noise."""
 
+        def kept(self) -> dict[str, Any]:
+            """What a run that goes on from a checkpoint may not change: its samples would be others."""
+            return {"block_size": self.block_size, "objective": self.objective, "seed": self.seed}
+
         @property
         def views(self) -> int:
             """Views beside one clean copy."""
@@ -69,15 +73,18 @@ class CorruptedTextDataLoader(BaseDataLoader):
             yield self._corrupted(batch["input"], batch["positions"], first)
 
     def state_dict(self) -> dict[str, Any]:
-        """That of the text, and what a checkpoint's reader must know to decode; noise has no state."""
-        return {
-            **self._text.state_dict(),
-            "block_size": self._config.block_size,
-            "objective": self._config.objective,
-        }
+        """That of the text, and what samples are made by, which a reader must know to decode; noise has no state."""
+        return {**self._text.state_dict(), **self._config.kept()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on at the saved sample, with any number of ranks."""
+        """Go on at the saved sample, with any number of ranks.
+
+        Raises:
+            ValueError: the saved run made its samples otherwise.
+        """
+        for name, here in self._config.kept().items():
+            if state_dict and state_dict.get(name, here) != here:
+                raise ValueError(f"the saved run's {name} ({state_dict[name]}) differs from this run's ({here})")
         self._text.load_state_dict(state_dict)
 
     def _corrupted(self, clean_BT: torch.Tensor, position_BT: torch.Tensor, first: int) -> Batch:

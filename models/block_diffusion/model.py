@@ -121,13 +121,23 @@ class BlockDiffusion(Decoder):
         h = self.norm(h) if self.norm is not None else h
         if self.lm_head is None:
             return h
-        if clean is not None and kept is None:
+        if clean is not None and kept is None and not self._pruned_before():
             h = h[:, : h.size(1) - clean.size(1)]
         return h if self._skip_lm_head else self.lm_head(h)
 
     def _prunes(self) -> bool:
         """Whether the model's last layer is here, and is to leave out clean rows."""
-        return self.prune_last and self.lm_head is not None and len(self.layers) > 0
+        return self.prune_last and self._last_layer in self.layers
+
+    def _pruned_before(self) -> bool:
+        """Whether a part of the model before this one has left out clean rows: this is the head, and no layer."""
+        return self.prune_last and self._last_layer not in self.layers
+
+    @property
+    def _last_layer(self) -> str:
+        """Its name; the config is that of the whole model, also of a part of one."""
+        assert isinstance(self.config, BlockDiffusion.Config)
+        return str(len(self.config.layers) - 1)
 
     def get_attention_masks(self, positions: torch.Tensor) -> BlockMask:
         """The mask of all rows, from the positions of the corrupted ones, (B, views * T)."""

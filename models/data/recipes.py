@@ -1,6 +1,7 @@
-"""A recipe of torchtitan's made to run anywhere."""
+"""What recipes share, and a recipe of torchtitan's made to run anywhere."""
 
 from torchtitan.components.loss import CrossEntropyLoss
+from torchtitan.config import TrainingConfig
 from torchtitan.models.common.config_utils import decoder_vocab_size
 from torchtitan.trainer import Trainer
 
@@ -31,3 +32,17 @@ def local(config: Trainer.Config) -> Trainer.Config:
     config.debug.enable_structured_logging = False
     config.__post_init__()
     return config
+
+
+def float32(*, steps: int, seq_len: int, local_batch_size: int, global_batch_size: int) -> TrainingConfig:
+    """How long and on how much to train, in float32 throughout and without CUDA graphs."""
+    return TrainingConfig(
+        steps=steps,
+        seq_len=seq_len,
+        local_batch_size=local_batch_size,
+        global_batch_size=global_batch_size,
+        dtype="float32",
+        mixed_precision_param="float32",
+        mixed_precision_reduce="float32",
+        disable_cuda_graphs=True,
+    )

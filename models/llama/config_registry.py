@@ -7,19 +7,19 @@ from torchtitan.components.optimizer import LRSchedulersContainer, default_adamw
 from torchtitan.config import DebugConfig, TrainingConfig
 from torchtitan.trainer import Trainer
 
-from ..data import ByteTokenizer, LocalTextDataLoader
+from ..data import ByteTokenizer, LocalTextDataLoader, float32
 from .model import FLAVORS, model_registry
 
 
 def tiny() -> Trainer.Config:
     """0.66 million parameters, 60 steps of 16 sequences: its loss falls by half in a minute on a CPU."""
-    training = _float32(steps=60, seq_len=256, local_batch_size=4, global_batch_size=16)
+    training = float32(steps=60, seq_len=256, local_batch_size=4, global_batch_size=16)
     return _recipe("tiny", training, lr=4e-3)
 
 
 def debug() -> Trainer.Config:
     """5.8 million parameters at the sizes of torchtitan's debug model, with grouped heads."""
-    training = _float32(steps=20, seq_len=512, local_batch_size=2, global_batch_size=8)
+    training = float32(steps=20, seq_len=512, local_batch_size=2, global_batch_size=8)
     return _recipe("debug", training, lr=2e-3)
 
 
@@ -37,17 +37,4 @@ def _recipe(flavor: str, training: TrainingConfig, *, lr: float) -> Trainer.Conf
         checkpoint=CheckpointManager.Config(interval=20, last_save_model_only=False, initial_load_model_only=False),
         activation_checkpoint=None,
         debug=DebugConfig(seed=0, enable_structured_logging=False),
-    )
-
-
-def _float32(*, steps: int, seq_len: int, local_batch_size: int, global_batch_size: int) -> TrainingConfig:
-    return TrainingConfig(
-        steps=steps,
-        seq_len=seq_len,
-        local_batch_size=local_batch_size,
-        global_batch_size=global_batch_size,
-        dtype="float32",
-        mixed_precision_param="float32",
-        mixed_precision_reduce="float32",
-        disable_cuda_graphs=True,
     )

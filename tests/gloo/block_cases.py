@@ -30,6 +30,7 @@ class Blocks:
         seq: tokens, in blocks of 16.
         options: of the strategy.
         store: axes over which parameters are stored in parts.
+        split: of the layers over stages; even without it.
         sequence: whether tp also cuts the sequence between modules.
     """
 
@@ -42,6 +43,7 @@ class Blocks:
     sequence: bool = False
     recompute: bool = False
     schedule: str | None = None
+    split: str = ""
 
     @property
     def recipe(self) -> str:
@@ -61,13 +63,15 @@ def spec(case: Blocks, dtype: str) -> str:
     lines = [f'meshlang = 1\nmodel = "block_diffusion/{case.flavor}"']
     lines += ["[mesh]", *(f"{axis} = {size}" for axis, size in case.mesh.items())]
     lines += ["[sizes]", "batch = 4", f"seq = {case.seq}"]
-    lines += ["[precision]", *(f'{word} = "{dtype}"' for word in ("state", "compute", "reduce"))]
+    kept = "float32" if dtype == "bfloat16" else dtype
+    lines += ["[precision]", f'state = "{kept}"', f'compute = "{dtype}"', f'reduce = "{kept}"']
     lines += ["[place]", *(f"{name} = {tp}" for name in ("heads", "kv_heads", "mlp", "vocab"))]
     lines += ['batch = "dp"'] if "dp" in case.mesh else []
     lines += ['seq = ["block", "tp"]', f'[within."{GATHERED}"]', 'seq = "block"'] if case.sequence else []
     lines += ["[store]", f"over = {list(case.store)}".replace("'", '"')] if case.store else []
     lines += ['[recompute]\nmodules = ["layers.*"]'] if case.recompute else []
     lines += [f'[pipeline]\nschedule = "{case.schedule}"\nmicrobatches = 2'] if case.schedule else []
+    lines += [f'split = "{case.split}"'] if case.split else []
     lines += [f"[strategy.{case.strategy}]", 'axis = "block"', "block_size = 16"]
     lines += [f"{key} = {_toml(value)}" for key, value in case.options.items()]
     return "\n".join(lines) + "\n"
