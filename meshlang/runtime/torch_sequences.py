@@ -36,10 +36,12 @@ class SlicedSchedule:
 
     Args:
         cuts: where each subsequence begins and ends.
+        carrying: attention of this rank's stages, whose stores are empty after a step.
     """
 
     inner: Any
     cuts: Sequence[tuple[int, int]]
+    carrying: Sequence[Carrying] = ()
 
     def step(
         self,
@@ -58,6 +60,8 @@ class SlicedSchedule:
             target_mbs=None if target_mbs is None else [self.part(x, i) for x, i in self.each(target_mbs)],
             **options,
         )
+        for kept in self.carrying:
+            assert not kept.store.kept, f"{len(kept.store.kept)} sequences were left in a store of keys"
 
     def each(self, given: Sequence[Any]) -> list[tuple[Any, int]]:
         """(what is of one sequence, number of the subsequence) in torch's order of microbatches."""
@@ -94,6 +98,7 @@ class TorchSequences:
         parallelize = partial(parallelize_fn, parallel_dims=parallel_dims, training=training, **words)
         batch, dtype = training.local_batch_size // program.sequences, TORCH_DTYPE_MAP[training.mixed_precision_param]
         stages: list[PipelineStage] = []
+        every: list[Carrying] = []
         for _, index in program.held(mesh.get_local_rank()):
             module = split_module(model, plan.stages[index].modules)
             carrying = carried(part(plan, plan.stages[index]), module, now) if program.subsequences > 1 else ()
@@ -108,7 +113,8 @@ class TorchSequences:
             )
             told(stage, program, cuts, now, carrying)
             stages.append(stage)
-        schedule = SlicedSchedule(inner=running(program, stages, loss_fn), cuts=cuts)
+            every += carrying
+        schedule = SlicedSchedule(inner=running(program, stages, loss_fn), cuts=cuts, carrying=every)
         first, last = (any(getattr(stage, which) for stage in stages) for which in ("is_first", "is_last"))
         return schedule, [stage.submod for stage in stages], first, last
 

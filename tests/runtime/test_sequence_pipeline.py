@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
 from torchtitan.components.loss import ChunkedLossWrapper
 from torchtitan.trainer import Trainer
 
@@ -15,12 +18,13 @@ from meshlang.plan.ir import Plan
 from meshlang.runtime.device import prepare as prepare_device
 from meshlang.runtime.sequence_pipeline import Between, Pipelining, program_of
 from meshlang.runtime.titan import apply
+from meshlang.runtime.torch_sequences import SlicedSchedule, TorchSequences, ends
 from meshlang.source import Source
 
 CARD = Path(__file__).parents[2] / "models" / "llama" / "card.toml"
 
 
-def plan_of(*presets: str, mesh: str = "pp = 2", schedule: str = "bsipipe") -> Plan:
+def plan_of(*presets: str, mesh: str = "pp = 2", schedule: str = "bsipipe", more: str = "") -> Plan:
     """The small Llama, each sequence in two subsequences."""
     include = ", ".join(f'"preset:{preset}"' for preset in presets)
     text = f"""\
@@ -34,6 +38,7 @@ precision = {{ compute = "float32" }}
 schedule = "{schedule}"
 microbatches = 4
 subsequences = 2
+{more}
 """
     return compile(Request(source=Source(name="spec.toml", text=text)))
 
@@ -86,3 +91,27 @@ def test_an_order_that_cannot_go_on_is_refused() -> None:
     wrong = replace(program, order=(program.order[0], tuple(reversed(program.order[1]))))
     with pytest.raises(LoweringError, match="`seq1f1b`: "):
         program_of(replace(plan, pipeline=replace(plan.pipeline, program=wrong)))
+
+
+def test_seqv_can_be_given_to_torch(recipe: Trainer.Config) -> None:
+    """With `runtime = "torch"` its stages are torch's, which cannot validate where stages turn back on a rank."""
+    plan = plan_of("whole_weights", schedule="seqv", more='runtime = "torch"')
+    config = apply(recipe, plan)
+    assert config.model_spec is not None
+    assert config.model_spec.pipelining_fn == TorchSequences(plan=plan)
+    with pytest.raises(LoweringError, match="cannot validate under `seqv`"):
+        apply(replace(recipe, validator=replace(recipe.validator, enable=True)), plan)
+
+
+def test_subsequences_are_torchs_microbatches() -> None:
+    """Each sequence's tokens, positions and labels are cut; a mask stays whole, and is there for each part."""
+    given: dict[str, Any] = {}
+    inner = SimpleNamespace(step=lambda **words: given.update(words))
+    x, mask = torch.arange(8).reshape(1, 8), object()
+    words = {"kwarg_mbs": [{"positions": x, "mask": mask}] * 2, "target_mbs": [x, x], "losses": []}
+    SlicedSchedule(inner=inner, cuts=ends((4, 4))).step(arg_mbs=[(x,), (x + 8,)], **words)
+    assert [args[0].tolist() for args in given["arg_mbs"]] == [[[a, a + 1, a + 2, a + 3]] for a in (0, 4, 8, 12)]
+    assert [each["positions"].tolist() for each in given["kwarg_mbs"]] == [[[0, 1, 2, 3]], [[4, 5, 6, 7]]] * 2
+    assert all(each["mask"] is mask for each in given["kwarg_mbs"])
+    assert [each.tolist() for each in given["target_mbs"]] == [[[0, 1, 2, 3]], [[4, 5, 6, 7]]] * 2
+    assert given["losses"] is words["losses"]
