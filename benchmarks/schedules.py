@@ -1,12 +1,17 @@
 """BSIPipe beside Seq1F1B, its interleaved form, SeqV and half depth x dp 2, in simulation.
 
 Geometric means of makespans over p in 4, 8, 16, 32, m in p, 2 p and every s from 2 to p / 2 that
-divides p / 2, two stages of each replica a rank. Costs: B = 2 F; with attention, 40 % of a forward
-is causal attention, whose backward is 2.5 of its forward, and subsequences have equal forwards.
-Late: gradients of weights, half of B outside attention, are put off and run where a rank would wait.
-A link cost of c takes c of the forward of one sequence on one rank's share for one sequence's states.
+divides p / 2, two stages of each replica a rank. Costs: B = 2 F; with attention, 40 % of the forward of
+a whole sequence is causal attention, whose backward is 2.5 of its forward (2 where it says so), and
+subsequences have equal forwards. A link of c takes, from stage to stage on another rank, c of the
+forward of one sequence on one rank's share for the states of one sequence, and for those of a
+subsequence its part by tokens; messages of a pair of ranks follow each other, beside the computing.
+Late: gradients of weights, half of B outside attention, are put off and run where a rank would wait;
+held: the same, and no rank above what the closed form holds where units are whole. Fitted: the fastest
+of late, held and uneven that holds no more than Seq1F1B.
 
-    python benchmarks/schedules.py [--every]      --every: all even p from 4 to 32, and all s from 2 to p / 2
+    python benchmarks/schedules.py             the means, for each kind of costs
+    python benchmarks/schedules.py --every     all even p from 4 to 32 and all s from 2 to p / 2, a row for each p
 """
 
 from __future__ import annotations
@@ -18,11 +23,12 @@ from functools import cache
 from math import exp, log
 
 from meshlang.pipeline.costs import Costs
+from meshlang.pipeline.held import late
 from meshlang.pipeline.ir import Program
 from meshlang.pipeline.late_weights import late_weights
 from meshlang.pipeline.sequence_orders import seq1f1b, seq1f1b_interleaved
-from meshlang.pipeline.simulate import Timeline, simulate
-from meshlang.pipeline.zigzag import bsipipe, seqv
+from meshlang.pipeline.simulate import simulate
+from meshlang.pipeline.zigzag import bsipipe, can_be_uneven, seqv, uneven_bsipipe
 
 ATTENTION = Costs(attention=0.4, split="flops")
 COSTS = {
@@ -30,6 +36,7 @@ COSTS = {
     "attention": ATTENTION,
     "attention, link 3 %": replace(ATTENTION, transfer=0.03),
     "attention, link 15 %": replace(ATTENTION, transfer=0.15),
+    "attention, its backward 2, link 3 %": replace(ATTENTION, attention_backward=2.0, transfer=0.03),
 }
 
 
@@ -42,15 +49,29 @@ class Case:
     s: int
 
 
-#: Others -> (its Program, copies of it, copies of the parameters that a rank holds).
-OTHERS: dict[str, tuple[Callable[[Case], Program], int, int]] = {
-    "seq1f1b": (lambda c: seq1f1b(c.p, c.m, c.s), 1, 1),
-    "seq1f1b_interleaved, 2 stages": (lambda c: seq1f1b_interleaved(c.p, 2, c.m, c.s), 1, 1),
-    "seqv, 2 stages": (lambda c: seqv(c.p, 2, c.m, c.s), 1, 1),
-    "half depth x dp 2": (lambda c: seqv(c.p // 2, 4, c.m // 2, c.s), 2, 2),
-    "seqv, late": (lambda c: seqv(c.p, 2, c.m, c.s), 1, 1),
-    "bsipipe, late": (lambda c: bsipipe(c.p, 2, c.m, c.s), 1, 2),
+#: Schedule -> (its Program, copies of it, copies of the parameters that a rank holds).
+SCHEDULES: dict[str, tuple[Callable[[Case, Costs], Program], int, int]] = {
+    "seq1f1b": (lambda c, _: seq1f1b(c.p, c.m, c.s), 1, 1),
+    "seq1f1b_interleaved": (lambda c, _: seq1f1b_interleaved(c.p, 2, c.m, c.s), 1, 1),
+    "seqv": (lambda c, _: seqv(c.p, 2, c.m, c.s), 1, 1),
+    "seqv, late": (lambda c, costs: late(c.p, 2, c.m, c.s, replicas=1, costs=costs), 1, 1),
+    "seqv, held": (lambda c, costs: late(c.p, 2, c.m, c.s, replicas=1, hold=True, costs=costs), 1, 1),
+    "bsipipe": (lambda c, _: bsipipe(c.p, 2, c.m, c.s), 1, 2),
+    "bsipipe, late": (lambda c, costs: late(c.p, 2, c.m, c.s, replicas=2, costs=costs), 1, 2),
+    "bsipipe, held": (lambda c, costs: late(c.p, 2, c.m, c.s, replicas=2, hold=True, costs=costs), 1, 2),
+    "half depth x dp 2": (lambda c, _: seqv(c.p // 2, 4, c.m // 2, c.s), 2, 2),
+    "half depth x dp 2, late": (lambda c, costs: late(c.p // 2, 4, c.m // 2, c.s, replicas=1, costs=costs), 2, 2),
+    "half depth x dp 2, held": (
+        lambda c, costs: late(c.p // 2, 4, c.m // 2, c.s, replicas=1, hold=True, costs=costs),
+        2,
+        2,
+    ),
 }
+
+
+#: What the table of every parameter set shows.
+TABLE = ("seq1f1b_interleaved", "bsipipe", "bsipipe, late", "half depth x dp 2", "half depth x dp 2, late")
+FITTED = "bsipipe, fitted"
 
 
 def cases(every: bool) -> Iterator[Case]:
@@ -62,16 +83,12 @@ def cases(every: bool) -> Iterator[Case]:
 
 
 @cache
-def program(name: str, case: Case) -> Program:
-    """One schedule at one parameter set."""
-    return bsipipe(case.p, 2, case.m, case.s) if name == "bsipipe" else OTHERS[name][0](case)
-
-
-def timed(name: str, case: Case, costs: Costs) -> Timeline:
-    """Its simulation; times are of one of p shares of the model."""
-    costs, copies = replace(costs, shares=case.p), 1 if name == "bsipipe" else OTHERS[name][1]
-    made = program(name, case)
-    return simulate(late_weights(made, costs) if name.endswith("late") else made, costs, copies=copies)
+def timed(name: str, case: Case, costs: Costs) -> tuple[float, float]:
+    """(makespan, peak of the fullest rank); times and peaks are of one of p shares of the model."""
+    make, copies, _ = SCHEDULES[name]
+    costs = replace(costs, shares=case.p)
+    found = simulate(make(case, costs), costs, copies=copies)
+    return found.makespan, max(found.peaks)
 
 
 def mean(values: list[float]) -> float:
@@ -79,29 +96,81 @@ def mean(values: list[float]) -> float:
     return exp(sum(map(log, values)) / len(values))
 
 
+def means(sets: list[Case], costs: Costs) -> None:
+    """Each schedule's makespan over BSIPipe's, and BSIPipe's peak over its."""
+    ours = {case: timed("bsipipe", case, costs) for case in sets}
+    for other, (_, _, copies) in SCHEDULES.items():
+        theirs = {case: timed(other, case, costs) for case in sets}
+        gains = {case: theirs[case][0] / ours[case][0] for case in sets}
+        full = [gain for case, gain in gains.items() if case.m == 2 * case.p]
+        more = [ours[case][1] / theirs[case][1] for case in sets]
+        print(
+            f"  {other:30} {mean(list(gains.values())):.4f} ({min(gains.values()):.3f}, {max(gains.values()):.3f})"
+            f"   m = 2 p alone {mean(full):.4f}   our peak / its {mean(more):.3f} (most {max(more):.3f})"
+            f"   wins {sum(gain > 1 + 1e-9 for gain in gains.values())} of {len(sets)}, it holds {copies}x"
+        )
+
+
+def fitted(case: Case, costs: Costs) -> tuple[float, float]:
+    """The fastest of BSIPipe's orders whose peak is not above Seq1F1B's."""
+    at, costs = (case.p, 2, case.m, case.s), replace(costs, shares=case.p)
+    orders = [late(*at, replicas=2, hold=True, costs=costs)]
+    if can_be_uneven(case.p, 2, case.s):
+        orders += [uneven_bsipipe(*at), late_weights(uneven_bsipipe(*at), costs)]
+    times = [simulate(order, costs) for order in orders]
+    most = timed("seq1f1b", case, costs)[1] + 1e-9
+    found = [(each.makespan, max(each.peaks)) for each in times if max(each.peaks) <= most]
+    return min(found) if found else (times[0].makespan, max(times[0].peaks))
+
+
+def table(sets: list[Case], costs: Costs) -> None:
+    """For each p how many times as fast as Seq1F1B each schedule is, and its peak over Seq1F1B's (the most of it)."""
+    print("| p | " + " | ".join((*TABLE, FITTED)) + " |\n|" + "---|" * (len(TABLE) + 2))
+    every: list[list[tuple[float, float]]] = [[] for _ in (*TABLE, FITTED)]
+    for p in sorted({case.p for case in sets}):
+        here = [case for case in sets if case.p == p]
+        base = [timed("seq1f1b", case, costs) for case in here]
+        columns = [[timed(name, case, costs) for case in here] for name in TABLE]
+        columns.append([fitted(case, costs) for case in here])
+        ratios = [[(b[0] / f[0], f[1] / b[1]) for b, f in zip(base, each, strict=True)] for each in columns]
+        for total, each in zip(every, ratios, strict=True):
+            total += each
+        print(f"| {p} | " + " | ".join(map(cell, ratios)) + " |", flush=True)
+    print("| all | " + " | ".join(map(cell, every)) + " |", flush=True)
+
+
+def cell(ratios: list[tuple[float, float]]) -> str:
+    """Means of both, and the most of the peak's."""
+    gains, peaks = [a for a, _ in ratios], [b for _, b in ratios]
+    return f"{mean(gains):.3f}, {mean(peaks):.2f} ({max(peaks):.2f})"
+
+
+def flat() -> None:
+    """Peaks by subsequences."""
+    print("\npeak in sequences of a share, two stages a rank, m = 2 p, by subsequences; bsipipe, and late")
+    for p in (8, 16):
+        for make in ("bsipipe", "bsipipe, late"):
+            peaks = [f"{s}: {timed(make, Case(p, 2 * p, s), Costs())[1]:.3f}" for s in (1, 2, 3, 4, 6, 8, 11, 16, 32)]
+            print(f"  p = {p:2}  {make:14} " + "  ".join(peaks))
+
+
 def main() -> None:
     """Prints the tables."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--every", action="store_true")
-    sets = list(cases(parser.parse_args().every))
+    parser.add_argument("--costs", nargs="*", choices=COSTS, default=("equal costs", "attention, link 3 %"))
+    asked = parser.parse_args()
+    sets = list(cases(asked.every))
+    if asked.every:
+        for costs_name in asked.costs:
+            print(f"\n{costs_name}; {len(sets)} sets: times as fast as seq1f1b, peak over its (most)")
+            table(sets, COSTS[costs_name])
+        return
     print(f"{len(sets)} parameter sets; makespan of each over that of bsipipe, geometric mean (least, most)")
     for costs_name, costs in COSTS.items():
-        ours = {case: timed("bsipipe", case, costs) for case in sets}
         print(f"\n{costs_name}")
-        for other, (_, _, copies) in OTHERS.items():
-            theirs = {case: timed(other, case, costs) for case in sets}
-            gains = {case: theirs[case].makespan / ours[case].makespan for case in sets}
-            full = [gain for case, gain in gains.items() if case.m == 2 * case.p]
-            more = [max(ours[case].peaks) / max(theirs[case].peaks) for case in sets]
-            print(
-                f"  {other:30} {mean(list(gains.values())):.4f} ({min(gains.values()):.3f}, {max(gains.values()):.3f})"
-                f"   m = 2 p alone {mean(full):.4f}   our peak / its {mean(more):.3f} (most {max(more):.3f})"
-                f"   wins {sum(gain > 1 + 1e-9 for gain in gains.values())} of {len(sets)}, it holds {copies}x"
-            )
-    print("\npeak in sequences of a share, two stages a rank, m = 2 p, by subsequences")
-    for p in (8, 16):
-        peaks = [f"{s}: {max(simulate(bsipipe(p, 2, 2 * p, s)).peaks):.3f}" for s in (1, 2, 4, 8, 16, 32, 64)]
-        print(f"  p = {p:2}  " + "  ".join(peaks))
+        means(sets, costs)
+    flat()
 
 
 if __name__ == "__main__":

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, final
 
+from meshlang.pipeline.held import late
 from meshlang.pipeline.mapping import Mapping, best, moved, places
-from meshlang.pipeline.zigzag import bsipipe
+from meshlang.pipeline.zigzag import bsipipe, can_be_uneven, uneven_bsipipe
 from meshlang.strategy import Context, Diagnostic, Program
 
-from .executed import a_multiple, in_two, mirrored, ranks_of
+from .executed import a_multiple, costs_of, in_two, mirrored, ranks_of
 from .numbered import PIPELINE_AXIS, keeps_weights, numbers_of
 from .sliced import SlicedSchedule, sliced
 
@@ -25,14 +26,21 @@ class BSIPipe(SlicedSchedule):
 
     Attributes:
         weights: their gradients are computed with those of inputs, or later, where a rank would wait.
+            "held" is "late", and with any number of subsequences up to half the ranks a rank holds no
+            more than Seq1F1B's; the others so with those that divide that half.
+        directions: half of the sequences go each way, or "uneven": of every odd number of sequences that have
+            as many subsequences as there are ranks one more goes down, so that none straddles two units.
         mapping: which ranks share a node; the best for `ranks_per_node` of `[topology]` where the spec does not say.
         sync: when gradients of both replicas are summed: stage by stage as they are done, or all at the end.
     """
 
     usual_chunks: ClassVar[int] = 2
 
-    weights: Literal["together", "late"] = field(
+    weights: Literal["together", "late", "held"] = field(
         default="together", metadata={"says": "when gradients of weights are computed"}
+    )
+    directions: Literal["even", "uneven"] = field(
+        default="even", metadata={"says": "whether as many sequences go up as down"}
     )
     mapping: Literal["folded", "contiguous", "bitpipe"] | None = field(
         default=None, metadata={"says": "how the schedule's positions lie on nodes"}
@@ -44,19 +52,28 @@ class BSIPipe(SlicedSchedule):
     def laws(self, context: Context) -> Iterator[Diagnostic]:
         """An even number of ranks, of microbatches; subsequences that add up; nodes that can be folded."""
         yield from mirrored(context)
-        yield from a_multiple(self, context, 2, "sends half of them each way: an even number")
+        if self.directions == "even":
+            yield from a_multiple(self, context, 2, "sends half of them each way: an even number")
+        else:
+            yield from _uneven(self, context)
         yield from sliced(self, context)
         yield from _foldable(self, context)
-        if self.weights == "late":
+        if self.weights != "together":
             yield from keeps_weights(context)
 
     def program(self, context: Context) -> Program | None:
-        """By slot, each position on its rank."""
+        """By slot, or held by what has arrived; each position on its rank."""
         ranks, node = ranks_of(context), per_node(context)
         mapping: Mapping = self.mapping or best(ranks, node)
-        made = bsipipe(*numbers_of(self, context), self.subsequences)
-        program = in_two(made, self.weights, self.tokens(context))
-        return moved(program, places(mapping, ranks, node))
+        return moved(self._made(context), places(mapping, ranks, node))
+
+    def _made(self, context: Context) -> Program:
+        numbers, tokens = (*numbers_of(self, context), self.subsequences), self.tokens(context)
+        if self.directions == "uneven" and ranks_of(context) > 1:
+            return in_two(uneven_bsipipe(*numbers), self.weights, tokens)
+        if self.weights == "held":
+            return late(*numbers, replicas=2, hold=True, costs=costs_of(tokens))
+        return in_two(bsipipe(*numbers), self.weights, tokens)
 
 
 def per_node(context: Context) -> int:
@@ -66,6 +83,18 @@ def per_node(context: Context) -> int:
         return 1
     inner = mesh.product(mesh.names[mesh.names.index(PIPELINE_AXIS) + 1 :])
     return max(1, min(ranks_of(context), node // inner))
+
+
+def _uneven(schedule: BSIPipe, context: Context) -> Iterator[Diagnostic]:
+    """Microbatches go both ways, and an odd number of them has as many subsequences as there are ranks."""
+    ranks, chunks, _ = numbers_of(schedule, context)
+    yield from a_multiple(schedule, context, 1, "sends some of them each way: at least two", 2)
+    if ranks > 1 and not can_be_uneven(ranks, chunks, schedule.subsequences):
+        message = (
+            f"`uneven` needs an even number of stages a rank, here {chunks}, and `{PIPELINE_AXIS}` an odd number "
+            f"of times the subsequences, three or more: here {ranks} and {schedule.subsequences}"
+        )
+        yield context.finding("schedule-numbers", message, key="directions")
 
 
 def _foldable(schedule: BSIPipe, context: Context) -> Iterator[Diagnostic]:

@@ -15,10 +15,14 @@ from .numbered import PIPELINE_AXIS, NumberedSchedule, numbers
 EXECUTOR = "meshlang.runtime.sequence_pipeline"
 
 
+def costs_of(lengths: tuple[int, ...]) -> Costs:
+    """Times in proportion to tokens."""
+    return Costs(lengths=lengths if len(set(lengths)) > 1 else ())
+
+
 def in_two(program: Program, weights: str, lengths: tuple[int, ...]) -> Program:
-    """The Program, with gradients of weights put off where the spec says "late"."""
-    differ = len(set(lengths)) > 1
-    return late_weights(program, Costs(lengths=lengths if differ else ())) if weights == "late" else program
+    """The Program, with gradients of weights put off where the spec does not say "together"."""
+    return program if weights == "together" else late_weights(program, costs_of(lengths))
 
 
 def ranks_of(context: Context) -> int:

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, final
 
 from meshlang.diagnostics import Edit, Help
+from meshlang.pipeline.held import late
 from meshlang.pipeline.zigzag import seqv
 from meshlang.strategy import Context, Diagnostic, Program
 
-from .executed import in_two, ranks_of
+from .executed import costs_of, in_two, ranks_of
 from .numbered import keeps_weights, numbers, numbers_of
 from .sliced import SlicedSchedule, sliced
 
@@ -23,14 +24,15 @@ class SeqV(SlicedSchedule):
     On half the ranks, beside data parallel 2, it has the same timeline and holds as many parameters.
 
     Attributes:
-        weights: their gradients are computed with those of inputs, or later, where a rank would wait.
+        weights: their gradients are computed with those of inputs, or later, where a rank would wait;
+            "held" is "late", and holds no more with subsequences that straddle units of all ranks.
         runtime: our executor; or torch's pipeline, whose microbatches are then subsequences of equal length.
     """
 
     placement: ClassVar[Literal["loop", "v"]] = "v"
     usual_chunks: ClassVar[int] = 2
 
-    weights: Literal["together", "late"] = field(
+    weights: Literal["together", "late", "held"] = field(
         default="together", metadata={"says": "when gradients of weights are computed"}
     )
 
@@ -46,12 +48,15 @@ class SeqV(SlicedSchedule):
             yield numbers(context, "chunks" if self.chunks is not None else "split", message, allowed=[each + 1])
         yield from sliced(self, context)
         yield from _alike(self, context)
-        if self.weights == "late":
+        if self.weights != "together":
             yield from keeps_weights(context)
 
     def program(self, context: Context) -> Program | None:
-        """By slot."""
-        return in_two(seqv(*numbers_of(self, context), self.subsequences), self.weights, self.tokens(context))
+        """By slot, or held by what has arrived."""
+        counts, tokens = (*numbers_of(self, context), self.subsequences), self.tokens(context)
+        if self.weights == "held":
+            return late(*counts, replicas=1, hold=True, costs=costs_of(tokens))
+        return in_two(seqv(*counts), self.weights, tokens)
 
 
 def _alike(schedule: SeqV, context: Context) -> Iterator[Diagnostic]:

@@ -153,11 +153,13 @@ def _costs_of(plan: Plan, per_node: int | None, times: dict[str, Any]) -> Costs:
 
 
 def _own(plan: Plan, program: Program) -> Candidate:
-    from ..pipeline.compare import LATE, own
+    from ..pipeline.compare import HELD, LATE, UNEVEN, own
 
     assert plan.pipeline is not None
-    late = LATE if dict(plan.pipeline.options).get("weights") == "late" else ""
-    return own(plan.pipeline.schedule + late, program)
+    options = dict(plan.pipeline.options)
+    uneven = options.get("directions") == "uneven"
+    weights = {"late": LATE, "held": LATE if uneven else HELD}.get(str(options.get("weights")), "")
+    return own(plan.pipeline.schedule + (UNEVEN if uneven else "") + weights, program)
 
 
 def _compared(plan: Plan, program: Program, costs: Costs) -> str:

@@ -13,18 +13,23 @@ from typing import Literal
 
 from . import orders, sequence_orders, v_orders, zigzag
 from .costs import Costs
+from .held import held
 from .ir import Op, Program
 from .late_weights import late_weights
 from .notation import program_of
 from .sequence_orders import seq1f1b, seq1f1b_interleaved
 from .simulate import Timeline, simulate
 from .two_replicas import bitpipe, chimera, dualpipe
-from .zigzag import bsipipe, seqv
+from .zigzag import bsipipe, can_be_uneven, seqv, uneven_bsipipe
 
 #: What stands beside two replicas.
 HALF_DEPTH = "half depth x dp 2"
 #: Behind the name of a schedule whose gradients of weights are put off.
 LATE = ", late"
+#: The same, at no more activations than whole units hold; beside it where units are not whole.
+HELD = ", held"
+#: BSIPipe with more sequences one way, where that leaves none between two units.
+UNEVEN = ", uneven"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +120,10 @@ def _of_subsequences(at: Numbers) -> Iterator[Candidate]:
     yield replace(looped, first=lambda: sequence_orders.row_of(0, p, inner, m, s))
     yield from _zigzag(_of("seqv", at, even, s, lambda: seqv(p, even, m, s)))
     yield from _zigzag(_of("bsipipe", at, v, s, lambda: bsipipe(p, v, m, s), _halved(at), replicas=2))
+    if can_be_uneven(p, v, s):
+        few = "needs 2 microbatches" if m < 2 else ""
+        uneven = _of("bsipipe" + UNEVEN, at, v, s, lambda: uneven_bsipipe(p, v, m, s), few, replicas=2)
+        yield from (uneven, replace(uneven, name=uneven.name + LATE, late=True, halves=True))
     half = Numbers(ranks=p // 2, chunks=2 * v, sequences=m // 2, subsequences=s)
     beside = _of(HALF_DEPTH, half, 2 * v, s, lambda: seqv(p // 2, 2 * v, m // 2, s), _halved(at), replicas=2)
     yield from _zigzag(replace(beside, copies=2))
@@ -142,6 +151,10 @@ def _zigzag(candidate: Candidate) -> Iterator[Candidate]:
     )
     yield found
     yield replace(found, name=candidate.name + LATE, late=True, halves=True)
+    unit = max(1, at.ranks // replicas)
+    if unit % at.subsequences and at.subsequences % unit:
+        make = None if candidate.make is None else lambda: held(**vars(at), replicas=replicas)
+        yield replace(found, name=candidate.name + HELD, make=make, halves=True, first=None)
 
 
 def _of(

@@ -13,9 +13,17 @@ replica to a unit (ranks / 2 where two replicas share the ranks, ranks where the
 Units follow each other without a flush, also from one sequence to the next, so that more
 subsequences make more slots and not more activations (BSIPipe, arXiv 2610.14935: the abstract
 names the parts, the formulas are ours). A message that leaves in one slot is needed in the next.
+
+A sequence that straddles two units is held for a unit longer. With an even number of chunks there are
+other slots than these: with no slot empty, those at which a replica takes in subsequences have a period
+of 2 ranks, one replica can have any of the even ones, and the other those that the first leaves free,
+`ranks` slots earlier. Sequences are whole in both where ranks / subsequences = n is a whole number; where
+that is odd, (n + 1) / 2 of n sequences go down, the rest comes up, `subsequences` slots behind.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from .ir import Host, Op, Program
 
@@ -47,17 +55,46 @@ def lead(*, ranks: int, chunks: int, subsequences: int, unit: int, sequences: in
     return found
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Way:
+    """What goes through a replica: its sequences, so many subsequences to a unit, from a slot on."""
+
+    sequences: range | tuple[int, ...]
+    unit: int
+    start: int = 0
+
+
 def seqv(ranks: int, chunks: int, sequences: int, subsequences: int) -> Program:
     """One replica, an even number of stages on each rank, first and last of them on rank 0."""
     assert chunks % 2 == 0, chunks
-    return _by_slot(ranks, chunks, sequences, subsequences, replicas=1)
+    return _by_slot(ranks, chunks, subsequences, _even(ranks, sequences, 1))
 
 
 def bsipipe(ranks: int, chunks: int, sequences: int, subsequences: int) -> Program:
     """Two replicas from both ends: sequence 2q goes down, 2q + 1 comes up; `chunks` stages of each a rank."""
     assert ranks % 2 == 0, ranks
     assert sequences % 2 == 0, sequences
-    return _by_slot(ranks, chunks, sequences, subsequences, replicas=2)
+    return _by_slot(ranks, chunks, subsequences, _even(ranks, sequences, 2))
+
+
+def can_be_uneven(ranks: int, chunks: int, subsequences: int) -> bool:
+    """Whether an odd number of sequences, 3 or more, has as many subsequences as there are ranks."""
+    return chunks % 2 == 0 and ranks % subsequences == 0 and ranks // subsequences % 2 == 1 and subsequences < ranks
+
+
+def uneven_bsipipe(ranks: int, chunks: int, sequences: int, subsequences: int) -> Program:
+    """The same, of n sequences with `ranks` subsequences (n + 1) / 2 down, the others up.
+
+    No sequence straddles two units, and a rank holds chunks ranks + 2 subsequences - 2 operations.
+    """
+    assert ranks % 2 == 0, ranks
+    assert can_be_uneven(ranks, chunks, subsequences), (ranks, chunks, subsequences)
+    n = ranks // subsequences
+    down = tuple(q for q in range(sequences) if q % n % 2 == 0)
+    up = tuple(q for q in range(sequences) if q % n % 2)
+    more, less = (n + 1) // 2 * subsequences, n // 2 * subsequences
+    ways = _Way(sequences=down, unit=more), _Way(sequences=up, unit=less, start=subsequences)
+    return _by_slot(ranks, chunks, subsequences, ways)
 
 
 def makespan_is_exact(ranks: int, sequences: int, subsequences: int) -> bool:
@@ -71,18 +108,28 @@ def makespan_is_exact(ranks: int, sequences: int, subsequences: int) -> bool:
 
 
 def row_of(rank: int, *, ranks: int, chunks: int, sequences: int, subsequences: int, replicas: int) -> tuple[Op, ...]:
-    """What one rank does, in order."""
-    stages, unit = chunks * ranks, ranks // replicas
-    each = sequences // replicas
-    ahead = lead(ranks=ranks, chunks=chunks, subsequences=subsequences, unit=unit, sequences=each)
+    """What one rank does, in order, where as many sequences go each way."""
+    return _row(rank, ranks, chunks, subsequences, _even(ranks, sequences, replicas))
+
+
+def _even(ranks: int, sequences: int, replicas: int) -> tuple[_Way, ...]:
+    return tuple(_Way(sequences=range(r, sequences, replicas), unit=ranks // replicas) for r in range(replicas))
+
+
+def _row(rank: int, ranks: int, chunks: int, subsequences: int, ways: tuple[_Way, ...]) -> tuple[Op, ...]:
+    stages, sequences = chunks * ranks, sum(len(way.sequences) for way in ways)
+    ahead = max(
+        lead(ranks=ranks, chunks=chunks, subsequences=subsequences, unit=way.unit, sequences=len(way.sequences))
+        for way in ways
+    )
     row: dict[int, Op] = {}  # 2 slot + 1 of a forward, 2 slot of a backward
-    for replica in range(replicas):
+    for replica, way in enumerate(ways):
         held = [stage for stage in range(stages) if rank_of(stage, ranks, replica) == rank]
-        for x in range(each * subsequences):
+        for x in range(len(way.sequences) * subsequences):
             own, i = divmod(x, subsequences)
-            sequence, y = own * replicas + replica, own * subsequences + subsequences - 1 - i
-            there = turn(0, x, ranks=ranks, chunks=chunks, unit=unit)
-            back = ahead + turn(0, y, ranks=ranks, chunks=chunks, unit=unit) + stages - 1
+            sequence, y = way.sequences[own], own * subsequences + subsequences - 1 - i
+            there = way.start + turn(0, x, ranks=ranks, chunks=chunks, unit=way.unit)
+            back = way.start + ahead + turn(0, y, ranks=ranks, chunks=chunks, unit=way.unit) + stages - 1
             for stage in held:
                 row[2 * (there + stage) + 1] = Op("F", replica, sequence, i, stage)
                 row[2 * (back - stage)] = Op("B", replica, sequence, i, stage)
@@ -90,15 +137,14 @@ def row_of(rank: int, *, ranks: int, chunks: int, sequences: int, subsequences: 
     return tuple(row[slot] for slot in sorted(row))
 
 
-def _by_slot(ranks: int, chunks: int, sequences: int, subsequences: int, *, replicas: int) -> Program:
-    numbers = {"ranks": ranks, "chunks": chunks, "sequences": sequences, "subsequences": subsequences}
+def _by_slot(ranks: int, chunks: int, subsequences: int, ways: tuple[_Way, ...]) -> Program:
     stages = chunks * ranks
     return Program(
         ranks=ranks,
         stages=stages,
-        replicas=replicas,
-        sequences=sequences,
+        replicas=len(ways),
+        sequences=sum(len(way.sequences) for way in ways),
         subsequences=subsequences,
-        hosts=tuple(Host(r, k, rank_of(k, ranks, r)) for r in range(replicas) for k in range(stages)),
-        order=tuple(row_of(rank, replicas=replicas, **numbers) for rank in range(ranks)),
+        hosts=tuple(Host(r, k, rank_of(k, ranks, r)) for r in range(len(ways)) for k in range(stages)),
+        order=tuple(_row(rank, ranks, chunks, subsequences, ways) for rank in range(ranks)),
     )

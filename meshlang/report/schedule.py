@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..diagnostics import counted
-from ..pipeline.compare import LATE, Numbers, Row, memory
+from ..pipeline.compare import HELD, LATE, UNEVEN, Numbers, Row, memory
 from ..pipeline.costs import Costs
 from ..pipeline.ir import Op, Program
 from ..pipeline.notation import program_data
@@ -113,13 +113,21 @@ def schedule_data(program: Program, timeline: Timeline, lengths: Sequence[int] =
     }
 
 
+#: What words behind a schedule's name mean.
+_WORDS = (
+    (LATE, "gradients of weights are put off, and run where a rank would wait"),
+    (HELD, "late, in an order that holds no more than with subsequences that divide half the ranks"),
+    (UNEVEN, "more sequences go down than come up"),
+)
+
+
 def comparison_text(rows: Sequence[Row], chosen: tuple[str, Numbers], *, state: float = 0.0) -> str:
     """Schedules beside each other; `>` marks the spec's own."""
     header = ["", "schedule", "ranks x stages", "microbatches", "makespan", "bubble %", "peak", "parameters"]
     header += ["memory"] if state else []
     lines = table(header, [_row(row, chosen, state) for row in rows], right=frozenset({4, 5, 6, 7, 8}))
-    note = "  late: gradients of weights are put off, and run where a rank would wait"
-    return "\n".join([*lines, *([note] if any(row.candidate.name.endswith(LATE) for row in rows) else [])]) + "\n"
+    notes = [f" {word[1:]}: {text}" for word, text in _WORDS if any(word in row.candidate.name for row in rows)]
+    return "\n".join([*lines, *notes]) + "\n"
 
 
 def _row(row: Row, chosen: tuple[str, Numbers], state: float) -> list[str]:

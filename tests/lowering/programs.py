@@ -7,10 +7,11 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from meshlang.pipeline.held import held
 from meshlang.pipeline.ir import Host, Op, Program
 from meshlang.pipeline.sequence_orders import seq1f1b, seq1f1b_interleaved
 from meshlang.pipeline.two_replicas import bitpipe, chimera, dualpipe
-from meshlang.pipeline.zigzag import bsipipe, seqv
+from meshlang.pipeline.zigzag import bsipipe, seqv, uneven_bsipipe
 
 #: Whether all cases run, and not only a sample.
 ALL = bool(os.environ.get("MESHLANG_PARITY"))
@@ -39,6 +40,8 @@ _MAKE: dict[str, Callable[[Named], Program]] = {
     "seq1f1b_interleaved": lambda n: seq1f1b_interleaved(n.ranks, n.chunks, n.sequences, n.subsequences),
     "seqv": lambda n: seqv(n.ranks, n.chunks, n.sequences, n.subsequences),
     "bsipipe": lambda n: bsipipe(n.ranks, n.chunks, n.sequences, n.subsequences),
+    "bsipipe_uneven": lambda n: uneven_bsipipe(n.ranks, n.chunks, n.sequences, n.subsequences),
+    "bsipipe_held": lambda n: held(n.ranks, n.chunks, n.sequences, n.subsequences, replicas=2),
     "bitpipe": lambda n: bitpipe(n.ranks, n.sequences),
     "dualpipe": lambda n: dualpipe(n.ranks, n.sequences),
     "chimera": lambda n: chimera(n.ranks, n.sequences),
@@ -53,6 +56,8 @@ SAMPLE = (
     Named("bitpipe", 2, 2, 2, 1),
     Named("dualpipe", 2, 1, 4, 1),
     Named("chimera", 4, 1, 4, 1),
+    Named("bsipipe_uneven", 6, 2, 3, 2),
+    Named("bsipipe_held", 6, 2, 2, 2),
 )
 
 

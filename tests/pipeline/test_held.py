@@ -1,0 +1,102 @@
+"""Zig-zags with late gradients of weights: at the closed form's peak for any number of subsequences."""
+
+from __future__ import annotations
+
+import time
+from itertools import product
+from math import exp, log
+
+import pytest
+
+from meshlang.pipeline.costs import Costs
+from meshlang.pipeline.edges import receive_buffers
+from meshlang.pipeline.held import held, late, limit
+from meshlang.pipeline.late_weights import late_weights
+from meshlang.pipeline.laws import program_problems
+from meshlang.pipeline.live import peak_counts
+from meshlang.pipeline.lower import blocked, lowered
+from meshlang.pipeline.sequence_orders import seq1f1b
+from meshlang.pipeline.simulate import simulate
+from meshlang.pipeline.zigzag import bsipipe, lead
+
+LINKED = Costs(attention=0.4, split="flops", transfer=0.03)
+#: (ranks, subsequences), neither dividing the other's half.
+STRADDLING = [(p, s) for p in (6, 8, 10, 12) for s in range(2, 8) if (p // 2) % s and s % (p // 2)]
+#: Ranks along the pipeline axis, subsequences up to half of them, microbatches.
+ASKED = [(p, m, s) for p in range(4, 13, 2) for s in range(2, p // 2 + 1) for m in (p, 2 * p)]
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("v", [1, 2, 3, 4])
+def test_no_rank_holds_more_than_the_limit(v: int, replicas: int) -> None:
+    """For subsequences that straddle units all laws hold, also where sends wait, and the limit is kept."""
+    if v % replicas and replicas == 1:
+        return
+    for (p, s), m in product(STRADDLING, (2, 6)):
+        ranks, chunks = (p, v) if replicas == 2 else (p // 2, 2 * v)
+        program = held(ranks, chunks, m, s, replicas=replicas)
+        assert program_problems(program, buffers=receive_buffers(program)) == []
+        assert max(peak_counts(program)) <= limit(ranks, chunks, s, replicas=replicas)
+        if p <= 8:
+            assert blocked(lowered(program, simulate(program))) == []
+
+
+def test_messages_of_a_pair_wait_for_few_others() -> None:
+    """No pair of ranks has more than nine messages at once; a sender waits when 32 are unanswered."""
+    cases = [*((p, v, s) for (p, s), v in product(STRADDLING, (1, 2, 4))), (32, 4, 15), (8, 4, 15), (4, 4, 31)]
+    assert max(receive_buffers(held(p, v, 6, s, replicas=2)) for p, v, s in cases) <= 9
+
+
+def test_limit_is_the_lead_of_whole_units() -> None:
+    """Where a unit has whole sequences, or a sequence whole units, the limit is what the closed form holds."""
+    for p, v, s in product((2, 4, 8, 12), (1, 2, 3), (1, 2, 3, 4, 6, 8, 12)):
+        unit = p // 2
+        if unit % s == 0 or s % unit == 0:
+            slots = lead(ranks=p, chunks=v, subsequences=s, unit=unit, sequences=4)
+            assert limit(p, v, s, replicas=2) == slots
+            assert late(p, v, 4, s, replicas=2, hold=True) == late_weights(bsipipe(p, v, 4, s))
+
+
+def test_limit_is_flat_in_subsequences() -> None:
+    """Two stages a rank hold Seq1F1B's peak up to half the ranks; from there more subsequences hold no more."""
+    for p in range(4, 17, 2):
+        peaks = [limit(p, 2, s, replicas=2) / (2 * s) for s in range(p // 2, 4 * p)]
+        assert peaks == sorted(peaks, reverse=True)
+        assert all(2 <= peak <= 3 for peak in peaks)
+        for s in range(1, p // 2 + 1):
+            assert limit(p, 2, s, replicas=2) == 2 * max(peak_counts(seq1f1b(p, p, s)))
+
+
+@pytest.mark.parametrize("p", range(4, 13, 2))
+def test_no_rank_idles_but_for_ramps(p: int) -> None:
+    """With F = I = W it is within p / 2 operations of the bound, the way of the first forwards to the middle."""
+    for _, m, s in (each for each in ASKED if each[0] == p):
+        found = simulate(late(p, 2, m, s, replicas=2, hold=True))
+        over = (found.makespan - 3 * m) * 2 * s - (p / 2 - 1)
+        assert -1e-6 < over <= p / 2 + 1e-6
+        assert max(found.peaks) <= (p + s - 1) / s + 1e-9
+
+
+def test_held_gains_over_seq1f1b_with_any_subsequences() -> None:
+    """Up to 12 ranks, with every number of subsequences up to half of them, it is 1.19 times as fast."""
+    gains = [
+        simulate(seq1f1b(p, m, s)).makespan / simulate(late(p, 2, m, s, replicas=2, hold=True)).makespan
+        for p, m, s in ASKED
+    ]
+    assert exp(sum(map(log, gains)) / len(gains)) >= 1.19
+    assert min(gains) > 1.05
+
+
+def test_slots_are_faster_where_input_gradients_take_longer() -> None:
+    """With attention and links, of subsequences that straddle units, the closed form is ahead, and holds more."""
+    for p, s in ((12, 4), (12, 5)):
+        slots, by_hand = late(p, 2, p, s, replicas=2), late(p, 2, p, s, replicas=2, hold=True, costs=LINKED)
+        assert simulate(slots, LINKED).makespan < simulate(by_hand, LINKED).makespan
+        assert max(peak_counts(slots)) > max(peak_counts(by_hand))
+
+
+def test_large_orders_take_seconds() -> None:
+    """100 ranks and 1,000 microbatches, neither subsequences a part of the ranks, are made in seconds."""
+    began = time.process_time()
+    assert max(peak_counts(held(100, 1, 1000, 3, replicas=2))) <= limit(100, 1, 3, replicas=2)
+    assert time.process_time() - began < 30
