@@ -9,7 +9,7 @@ from itertools import pairwise, product
 from math import prod
 
 #: One name of a card may stand for so many fqns; more is a slip in a size.
-MOST_NAMES = 100_000
+MOST_NAMES = 20_000
 
 _CHOICE = re.compile(r"\{([^{}]*)\}")
 _PART = re.compile(r"[^\s.{}*]+|\*")
@@ -27,7 +27,7 @@ class Expansion:
     stars: tuple[int, ...]
 
 
-def expand(text: str, sizes: Mapping[str, int]) -> tuple[Expansion, ...]:
+def expand(text: str, sizes: Mapping[str, int], most: int = MOST_NAMES) -> tuple[Expansion, ...]:
     """Every fqn that `text` stands for, in order; "" stands for the root alone.
 
     A `*` counts from 0 up to the size that is named like the part before it.
@@ -38,8 +38,12 @@ def expand(text: str, sizes: Mapping[str, int]) -> tuple[Expansion, ...]:
     found: list[Expansion] = []
     for choice in choices(text):
         counts = _counts(choice, sizes)
-        if len(found) + prod(counts) > MOST_NAMES:
-            raise _too_many(text)
+        if len(found) + prod(counts) > most:
+            raise (
+                _too_many(text)
+                if most == MOST_NAMES
+                else ExpandError(f"`{text}`: a card does not have so many names in all")
+            )
         found += (Expansion(at(choice, stars), stars) for stars in product(*map(range, counts)))
     return tuple(found)
 

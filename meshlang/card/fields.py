@@ -10,8 +10,18 @@ from ..language.toml import Node
 from ..near import near
 from ..source import Source, Span
 from .dims import named_twice, parse_dims
-from .expand import ExpandError, Expansion, expand
+from .expand import MOST_NAMES, ExpandError, Expansion, expand
 from .model import Factors
+
+#: All names of a card together may stand for so many fqns, at each place where they are written.
+MOST_OF_A_CARD = 50_000
+
+
+@dataclass(kw_only=True)
+class Written:
+    """How many fqns were written out so far."""
+
+    names: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +31,7 @@ class Fields:
     source: Source
     bag: Bag
     sizes: Mapping[str, int] = field(default_factory=dict)
+    written: Written = field(default_factory=Written)
 
     def table(self, node: Node | None, what: str) -> Mapping[str, Node]:
         """The entries of a table; none when there is no node."""
@@ -68,10 +79,12 @@ class Fields:
     def names(self, text: str, span: Span) -> tuple[Expansion, ...]:
         """Every fqn that `text` stands for."""
         try:
-            return expand(text, self.sizes)
+            found = expand(text, self.sizes, min(MOST_NAMES, MOST_OF_A_CARD - self.written.names))
         except ExpandError as error:
             self.add("card-pattern", str(error), span)
             return ()
+        self.written.names += len(found)
+        return found
 
     def keys(self, entries: Mapping[str, Node], known: Iterable[str], what: str) -> None:
         """A finding for each key that is none of `known`."""

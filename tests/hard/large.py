@@ -65,5 +65,8 @@ def cards_at_once(size: int) -> Mapping[str, Callable[[], bytes]]:
         "whole": lambda: CARD.replace('"embed"]', '"embed"' + ', "embed"' * (size // 9) + "]").encode(),
         "same": lambda: CARD.encode() + b"[same]\n" + lines("a{i} = 'embed'\n", size),
         "layers": lambda: CARD.replace("layers = 2", "layers = 99999").encode(),
+        "layers of many": lambda: (
+            CARD.replace("layers = 2", "layers = 19999").encode() + lines("'layers.*.v{i}' = 'embed'\n", size // 10)
+        ),
         "bytes": lambda: b"\xff" * size,
     }
