@@ -14,9 +14,12 @@ from functools import partial
 import atheris
 
 with atheris.instrument_imports(include=["meshlang", "meshlang_strategies"]):
-    from targets import CORPUS, EXAMPLES, GOOD_ORDER, hold_target
+    from targets import CORPUS, EXAMPLES, GOOD_ORDER, TARGETS, hold_target
 
     from meshlang.language.tables import ROOT as TABLES
+
+    TARGETS["order"](GOOD_ORDER.encode())  # loads what is loaded when it is asked for: schedules, and their checks
+    TARGETS["spec"]((EXAMPLES / "llama_tiny_context_parallel.toml").read_bytes())
 
 #: What libFuzzer calls a hang (of the clock; targets count the processor's seconds), too large and too long.
 SECONDS, MEGABYTES, BYTES = 60, 500, 6000
