@@ -78,8 +78,9 @@ def bsipipe(ranks: int, chunks: int, sequences: int, subsequences: int) -> Progr
 
 
 def can_be_uneven(ranks: int, chunks: int, subsequences: int) -> bool:
-    """Whether an odd number of sequences, 3 or more, has as many subsequences as there are ranks."""
-    return chunks % 2 == 0 and ranks % subsequences == 0 and ranks // subsequences % 2 == 1 and subsequences < ranks
+    """Whether an odd number of sequences, 3 or more, has `ranks` subsequences; ranks and chunks are even."""
+    even = chunks % 2 == 0 and ranks % 2 == 0
+    return even and ranks % subsequences == 0 and ranks // subsequences % 2 == 1 and subsequences < ranks
 
 
 def uneven_bsipipe(ranks: int, chunks: int, sequences: int, subsequences: int) -> Program:
@@ -87,7 +88,6 @@ def uneven_bsipipe(ranks: int, chunks: int, sequences: int, subsequences: int) -
 
     No sequence straddles two units, and a rank holds chunks ranks + 2 subsequences - 2 operations.
     """
-    assert ranks % 2 == 0, ranks
     assert can_be_uneven(ranks, chunks, subsequences), (ranks, chunks, subsequences)
     n = ranks // subsequences
     down = tuple(q for q in range(sequences) if q % n % 2 == 0)

@@ -52,7 +52,8 @@ def test_it_gains_over_seq1f1b_at_its_peak(costs: Costs) -> None:
 
 
 def test_where_it_can_be() -> None:
-    """Ranks are an odd number of times the subsequences, and stages a rank even."""
+    """Ranks are even, and an odd number of times the subsequences, and stages a rank even."""
     found = [(p, s) for p in range(4, 21, 2) for s in range(2, p) if can_be_uneven(p, 2, s)]
     assert found == [(6, 2), (10, 2), (12, 4), (14, 2), (18, 2), (18, 6), (20, 4)]
     assert not can_be_uneven(6, 3, 2)
+    assert not can_be_uneven(3, 2, 1)
