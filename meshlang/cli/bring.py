@@ -54,8 +54,8 @@ def import_command(
 
     --titan reads torchtitan's flags, --hf the tp_plan of a Hugging Face model, for which it also makes a card.
 
+    \b
     meshlang import --titan --model llama3/8B --parallelism.tensor_parallel_degree 8
-
     meshlang import --hf path/to/config.json --ranks 8 -o specs
     """
     if titan == (config is not None):

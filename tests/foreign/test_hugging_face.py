@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -31,6 +32,8 @@ from meshlang.runtime.hugging_face import built
 from meshlang.source import Source
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 SMALL = {
     "vocab_size": 64,
@@ -131,6 +134,18 @@ def test_card_and_spec_are_right(name: str, tmp_path: Path) -> None:
     again = bring(tmp_path, "-o", tmp_path)
     assert again.exit_code == 2
     assert "cannot write" in again.output
+
+
+def test_plan_sends_what_the_example_s_plan_sends(tmp_path: Path) -> None:
+    """Qwen3's collectives are those of the example's card under the same rules, of which values are tested."""
+    bring(config(tmp_path, CONFIGS["qwen3"]), "-o", tmp_path, "--ranks", 2)
+    text = (tmp_path / "qwen3_hf.toml").read_text() + "\n[sizes]\nbatch = 4\nseq = 16\n"
+    example = re.sub(r'"\./.*#default"', f'"{EXAMPLES}/cards/qwen3_hf.card.toml#tiny"', text)
+    assert example != text
+    plans = [compile(Request(source=Source(name=f"{tmp_path}/s", text=each))) for each in (text, example)]
+    ours, theirs = (Counter((c.kind, c.axis, c.pass_, c.bytes, c.count) for c in plan.collectives) for plan in plans)
+    assert ours == theirs
+    assert len(ours) > 3
 
 
 def test_models_without_a_plan_are_refused(tmp_path: Path) -> None:
