@@ -25,8 +25,9 @@ from ..mesh import Mesh
 from ..placement import Layout
 from .derive import local_numel
 from .gathers import gathers
-from .ir import Collective, Edge, Kind, Pass, Plan, Stage, StateBytes, Tensor, Unit, numel
+from .ir import Collective, Edge, Kind, Pass, Plan, Stage, Tensor, Unit, numel
 from .slices import alike
+from .state import padded, state_bytes
 
 
 @dataclass(frozen=True)
@@ -264,10 +265,10 @@ def _over_data_axes(
     plan: Plan, calls: tuple[int, int], stored: tuple[str, ...], tensors: list[Tensor], where: str
 ) -> Iterator[Collective]:
     parts = plan.mesh.product(stored)
-    padded = sum(_padded(plan, tensor, parts) for tensor in tensors)
+    elements = sum(padded(plan, tensor) for tensor in tensors)
     wide = DTYPE_BYTES[plan.precision.reduce]
     if parts > 1:
-        gathered = padded * DTYPE_BYTES[plan.precision.compute]
+        gathered = elements * DTYPE_BYTES[plan.precision.compute]
         name = _joined(plan, stored)
         passes: tuple[tuple[Pass, int], ...] = (("forward", calls[0]), ("backward", calls[1]))
         for pass_, count in passes:
@@ -281,13 +282,13 @@ def _over_data_axes(
                 bytes=gathered,
                 count=count * plan.sizes.accumulation,
             )
-        yield _gradient("reduce_scatter", name, f"{where} gradients", padded * wide, plan)
+        yield _gradient("reduce_scatter", name, f"{where} gradients", elements * wide, plan)
     summed = {axis for tensor in tensors for axis in tensor.grad if axis not in stored}
     whole = [axis for axis in plan.axes_of("data", "context") if axis in summed and plan.mesh.size(axis) > 1]
     if whole:
-        yield _gradient("all_reduce", "+".join(whole), f"{where} gradients", padded // parts * wide, plan)
+        yield _gradient("all_reduce", "+".join(whole), f"{where} gradients", elements // parts * wide, plan)
     if plan.replicas > 1:
-        yield from _over_the_pair(plan, padded // parts, where)
+        yield from _over_the_pair(plan, elements // parts, where)
 
 
 def _over_the_pair(plan: Plan, elements: int, where: str) -> Iterator[Collective]:
@@ -303,46 +304,5 @@ def _joined(plan: Plan, axes: tuple[str, ...]) -> str:
     return "+".join(axis for axis in axes if plan.mesh.size(axis) > 1)
 
 
-def _padded(plan: Plan, tensor: Tensor, parts: int) -> int:
-    """Elements of a tensor in the unit's buffer: dim 0 is padded to a multiple of the parts."""
-    origin = dict.fromkeys(plan.mesh.names, 0)
-    rows, *rest = tensor.compute_shape(plan.mesh, origin) or (1,)
-    return -(-rows // parts) * parts * numel(tuple(rest))
-
-
 def _gradient(kind: Kind, axis: str, where: str, size: int, plan: Plan) -> Collective:
     return Collective(kind=kind, axis=axis, where=where, pass_="backward", bytes=size, count=plan.sizes.accumulation)
-
-
-def state_bytes(plan: Plan) -> StateBytes:
-    """Parameters, gradients and AdamW's two moments at rest, on the fullest rank.
-
-    It has coordinate 0 on every axis but a pipeline's, whose ranks hold different stages.
-    """
-    return max((state_at(plan, each) for each in _candidates(plan)), key=lambda state: state.total)
-
-
-def state_at(plan: Plan, coordinate: dict[str, int]) -> StateBytes:
-    """The same of the rank at a coordinate. Of two replicas only the first has moments."""
-    width = DTYPE_BYTES[plan.precision.state]
-    elements, stepped = _parameters(plan, coordinate), _stepped(plan, coordinate)
-    return StateBytes(parameters=elements * width, gradients=elements * width, optimizer=2 * stepped * width)
-
-
-def _candidates(plan: Plan) -> Iterator[dict[str, int]]:
-    """The first rank of each place in the pipeline."""
-    origin = dict.fromkeys(plan.mesh.names, 0)
-    places = {place for stage in plan.stages for place in stage.coordinates} or {0}
-    yield from ({**origin, **dict.fromkeys(plan.axes_of("pipeline"), place)} for place in sorted(places))
-
-
-def _parameters(plan: Plan, coordinate: dict[str, int]) -> int:
-    """Elements of parameters that the rank at a coordinate keeps."""
-    held = (t for t in plan.tensors if t.kind == "parameter" and plan.holds(t, coordinate))
-    return sum(numel(tensor.local_shape(plan.mesh, coordinate)) for tensor in held)
-
-
-def _stepped(plan: Plan, coordinate: dict[str, int]) -> int:
-    """Elements of parameters that the optimizer of the rank at a coordinate steps."""
-    first = replace(plan, stages=tuple(replace(stage, mirror=None) for stage in plan.stages))
-    return _parameters(first, coordinate)

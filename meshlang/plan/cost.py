@@ -24,10 +24,10 @@ from math import prod
 
 from ..language.spec import DTYPE_BYTES, SAVED_BYTES
 from ..pipeline.actions import flat
-from .collectives import state_at
 from .gathers import MOST_ACTIVE
 from .ir import Edge, Plan, Saved, Stage, Tensor, Unit
 from .slices import shares
+from .state import padded, state_at
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,17 +104,11 @@ def _units(plan: Plan, place: int) -> tuple[int, int]:
 
 def _whole(plan: Plan, unit: Unit) -> int:
     """Elements of a unit's parameters that are cut at rest, whole over the axes that cut them, and padded."""
-    return sum(_padded(plan, plan.by_fqn[fqn]) for fqn in unit.tensors if _is_stored(plan, plan.by_fqn[fqn]))
+    return sum(padded(plan, plan.by_fqn[fqn]) for fqn in unit.tensors if _is_stored(plan, plan.by_fqn[fqn]))
 
 
 def _is_stored(plan: Plan, tensor: Tensor) -> bool:
     return plan.mesh.product(tensor.stored) > 1
-
-
-def _padded(plan: Plan, tensor: Tensor) -> int:
-    parts = plan.mesh.product(tensor.stored)
-    rows, *rest = tensor.compute_shape(plan.mesh, dict.fromkeys(plan.mesh.names, 0)) or (1,)
-    return -(-rows // parts) * parts * prod(rest)
 
 
 # Activations

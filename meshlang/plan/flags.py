@@ -30,8 +30,8 @@ def override_flags(overrides: Mapping[str, Written[Any]]) -> tuple[str, ...]:
     for key, written in overrides.items():
         value = written.value
         if isinstance(value, bool):
-            head, _, last = key.rpartition(".")
-            found.append(f"--{key}" if value else f"--{head}.no-{last}")
+            head, dot, last = key.rpartition(".")
+            found.append(f"--{key}" if value else f"--{head}{dot}no-{last}")
             continue
         words = value if isinstance(value, (list, tuple)) else (value,)
         found += [f"--{key}", *map(str, words)]

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...fold import ranges
-from ...plan.collectives import state_at
 from ...plan.cost import Memory, memory_at
 from ...plan.ir import Plan
+from ...plan.state import state_at
 from ..tables import bytes_text
 from .canvas import SANS, Picture, box, cut, legend, line, words
 from .markup import Markup, joined, tag
