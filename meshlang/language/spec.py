@@ -45,8 +45,7 @@ class Sizes:
     accumulation: Written[int] | None = None
 
 
-Dtype = Literal["float64", "float32", "bfloat16", "float16"]
-
+#: Bytes of an element of each type that `[precision]` may say.
 DTYPE_BYTES: Mapping[str, int] = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
 #: The same, and of types that only a value left for the backward has.

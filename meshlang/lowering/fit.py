@@ -37,11 +37,11 @@ def named_states(model: nn.Module) -> dict[str, torch.Tensor]:
 def _tensors(plan: Plan, model: nn.Module) -> Iterator[str]:
     here = named_states(model)
     planned = plan.by_fqn
-    for fqn in planned.keys() - here.keys():
+    for fqn in sorted(planned.keys() - here.keys()):
         yield f"tensor {fqn} of the plan is not in the model{_guess(fqn, here)}"
-    for fqn in here.keys() - planned.keys():
+    for fqn in sorted(here.keys() - planned.keys()):
         yield f"tensor {fqn} of the model is not in the plan{_guess(fqn, planned)}"
-    for fqn in planned.keys() & here.keys():
+    for fqn in sorted(planned.keys() & here.keys()):
         tensor = planned[fqn]
         shape = tuple(here[fqn].shape)
         if tensor.kind == "parameter" and shape != tensor.shape:

@@ -1,7 +1,7 @@
 """A plan's mesh as torch's DeviceMesh, and the sub-meshes that a plan's axes span.
 
 `_flatten`, `_unflatten` and `_concatenate` of DeviceMesh are private to torch; they are used
-here only, and `tests/lowering/test_mesh.py` says when they move.
+here only, and `tests/lowering/test_storage_mesh.py` says when they move.
 """
 
 from __future__ import annotations

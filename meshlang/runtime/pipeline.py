@@ -24,7 +24,7 @@ from torchtitan.trainer import Trainer
 from ..diagnostics import counted
 from ..lowering.errors import LoweringError
 from ..plan.ir import Plan
-from ..plan.launchable import schedule_name
+from ..plan.launchable import ORDER, schedule_name
 from ..plan.stages import part, splits_backward, turns_back
 from .sequence_pipeline import Pipelining
 from .torch_sequences import TorchSequences
@@ -49,7 +49,7 @@ class PlanPipelining:
 def order_file(plan: Plan) -> Iterator[str]:
     """The plan's order of actions as a file that torch reads, or "" for a schedule that torch makes itself."""
     assert plan.pipeline is not None
-    if plan.pipeline.ops != "csv":
+    if plan.pipeline.ops != ORDER:
         yield ""
         return
     with TemporaryDirectory(prefix="meshlang-") as folder:

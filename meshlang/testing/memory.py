@@ -28,29 +28,34 @@ _FSDP = ("pre_forward", "post_forward", "pre_backward", "post_backward", "unshar
 
 @dataclass(kw_only=True)
 class Live:
-    """Bytes of values that forwards have made and that are still there; `peak` is the most there ever were."""
+    """Bytes of values that forwards have made and that are still there.
+
+    Attributes:
+        peak: the most there ever were.
+        sizes: of each storage that is there.
+        aside: how many of FSDP's turns are under way, in which nothing counts.
+        again: how many recomputed forwards are, in which all counts, though it is in the backward.
+    """
 
     bytes: int = 0
     peak: int = 0
-    sizes: dict[int, tuple[int, str]] = field(default_factory=dict)
-    at_peak: list[tuple[int, str]] = field(default_factory=list)
+    sizes: dict[int, int] = field(default_factory=dict)
     aside: int = 0
     again: int = 0
 
-    def add(self, storage: torch.UntypedStorage, name: str) -> None:
+    def add(self, storage: torch.UntypedStorage) -> None:
         """Count a storage until it is gone."""
         key = storage._cdata
         if key in self.sizes or not storage.nbytes():
             return
-        self.sizes[key] = (storage.nbytes(), name)
+        self.sizes[key] = storage.nbytes()
         self.bytes += storage.nbytes()
         weakref.finalize(storage, self.drop, key)
-        if self.bytes > self.peak:
-            self.peak, self.at_peak = self.bytes, list(self.sizes.values())
+        self.peak = max(self.peak, self.bytes)
 
     def drop(self, key: int) -> None:
         """A storage is gone."""
-        self.bytes -= self.sizes.pop(key)[0]
+        self.bytes -= self.sizes.pop(key)
 
 
 @contextmanager
@@ -108,7 +113,7 @@ class _Mode(TorchDispatchMode):
         if forward and not self._live.aside:
             for tensor in tree_leaves(found):
                 if isinstance(tensor, torch.Tensor) and _key(tensor) not in before:
-                    self._live.add(tensor.untyped_storage(), str(func))
+                    self._live.add(tensor.untyped_storage())
         return found
 
 
