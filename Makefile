@@ -1,15 +1,21 @@
 # Everything runs with the python that is active; nothing is installed here.
 PYTHON ?= python
+PYTEST ?=
 SECONDS ?= 600
 CODE   := meshlang strategies models tests benchmarks docs
+# What a change has to pass, the cheap first.
+PARTS  := format-check lint types test
 
 .DEFAULT_GOAL := help
-.PHONY: help check format-check lint types test docs walks format parity parity-more bench mutation fuzz schema schedules
+.PHONY: help check parts format-check lint types test docs walks format parity parity-more bench mutation fuzz schema schedules
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-check: format-check lint types test  ## all that a change has to pass
+check: $(PARTS)  ## all that a change has to pass
+
+parts:
+	@echo $(PARTS)
 
 format-check:  ## is every file formatted
 	$(PYTHON) -m ruff format --check $(CODE)
@@ -21,7 +27,7 @@ types:  ## pyright
 	$(PYTHON) -m pyright
 
 test:  ## pytest, the default set
-	$(PYTHON) -m pytest
+	$(PYTHON) -m pytest $(PYTEST)
 
 docs:  ## the pages of docs/ as html, warnings are errors: build/docs
 	$(PYTHON) -m sphinx -W --keep-going -q -b html docs build/docs
