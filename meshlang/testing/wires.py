@@ -85,7 +85,10 @@ class WireEnd:
 
 
 def on_threads(ranks: int, run: Callable[[int], Any]) -> list[Any]:
-    """What `run` gives for each rank, all at the same time; the first exception of any is raised."""
-    with ThreadPoolExecutor(ranks) as pool:
+    """What `run` gives for each rank, all at the same time; the first exception of any is raised.
+
+    Each rank computes on its one thread: with torch's own threads for each, few cores would mostly wait.
+    """
+    with ThreadPoolExecutor(ranks, initializer=torch.set_num_threads, initargs=(1,)) as pool:
         futures = [pool.submit(run, rank) for rank in range(ranks)]
         return [future.result() for future in futures]
