@@ -1,4 +1,4 @@
-"""One pool of ranks for all tests of this folder."""
+"""Every test of this folder runs on the ranks that all share, and may be a row of the parity table."""
 
 import os
 from collections.abc import Iterator
@@ -28,12 +28,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(scope="session")
-def ranks() -> Iterator[RankPool]:
-    """Up to eight ranks; closed when the session ends."""
-    with RankPool(8, timeout=240) as pool:
-        if TABLE:
-            pool.run = recording(pool.run, Path(TABLE))  # type: ignore[method-assign]
-        yield pool
+def ranks(pool: RankPool) -> Iterator[RankPool]:
+    """The ranks of all tests; for the parity table with a record of what they did."""
+    if TABLE:
+        pool.run = recording(pool.run, Path(TABLE))  # type: ignore[method-assign]
+    yield pool
     if TABLE:
         write(Path(TABLE), kept(Path(TABLE)))
 

@@ -1,9 +1,5 @@
 """Checkpoints of block diffusion: trained, read, converted from a Llama's, and decoded from."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,32 +12,7 @@ from meshlang_models.llama import FLAVORS as LLAMAS
 from meshlang_models.llama import llama_config
 
 from meshlang.testing.exact import seeded_tensor
-
-SCRIPT = """
-import json, sys
-from meshlang.runtime import device
-device.prepare("cpu")
-from meshlang_models.block_diffusion import tiny
-from torchtitan.components.metrics import MetricsProcessor
-
-losses = []
-log = MetricsProcessor.log
-def record(self, step, loss, *rest, **options):
-    losses.append(loss)
-    log(self, step, loss, *rest, **options)
-MetricsProcessor.log = record
-
-config = tiny()
-config.dump_folder = sys.argv[1]
-config.training.steps = 8
-config.training.seq_len = 64
-config.metrics.log_freq = 1
-config.checkpoint.enable = True
-trainer = device.config_for_cpu(config).build()
-trainer.train()
-trainer.close()
-print(json.dumps(losses))
-"""
+from meshlang.testing.ranks import RankPool
 
 
 def llama_weights(flavor: str = "tiny") -> dict[str, torch.Tensor]:
@@ -52,19 +23,10 @@ def llama_weights(flavor: str = "tiny") -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.gloo
-def test_tiny_trains_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tiny_trains_and_writes(tmp_path: Path, pool: RankPool, capsys: pytest.CaptureFixture[str]) -> None:
     """Eight steps of the unchanged Trainer lower the loss by one; from the checkpoint a prompt is continued."""
-    rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "0"}
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(tmp_path)],
-        env=os.environ | rank,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    losses = json.loads(done.stdout.splitlines()[-1])
+    recipe, saved = "meshlang_models.block_diffusion:tiny", {"checkpoint.enable": True}
+    (losses,) = pool.run("trained_alone:rank_losses", recipe, str(tmp_path), 8, saved, ranks=1)
     assert len(losses) == 8
     assert max(losses[-3:]) < losses[0] - 1, losses
     assert read(tmp_path / "checkpoint").facts == {"block_size": 16, "objective": "masked"}

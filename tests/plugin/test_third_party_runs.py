@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from installed import Meshlang
+
+from meshlang.compiler import Request, compile
+from meshlang.plan.data import to_data
+from meshlang.plan.ir import Plan
+from meshlang.registry import Plugins, Registry
+from meshlang.source import Source
+from meshlang.testing.parity import differences
+from meshlang.testing.ranks import RankPool
+from meshlang.testing.trained import free_port
 
 pytestmark = pytest.mark.gloo
 
@@ -53,10 +59,18 @@ def spec(name: str, dtype: str = "float32") -> str:
     return SPEC.format(mesh=mesh, more=more, dtype=dtype)
 
 
-@pytest.fixture(scope="session")
-def unsplit() -> dict[str, list[float]]:
-    """Losses of one process, by what they are for."""
-    return {}
+@pytest.fixture(scope="module")
+def unsplit(pool: RankPool, tmp_path_factory: pytest.TempPathFactory) -> list[float]:
+    """Losses of one process, without a plugin."""
+    data, folder = to_data(plan("one")), str(tmp_path_factory.mktemp("one"))
+    (logged,) = pool.run("meshlang.testing.trained:rank_train", data, free_port(), folder, STEPS, STEPS, ranks=1)
+    return [loss for loss, _ in logged.values()]
+
+
+def plan(name: str, dtype: str = "float32") -> Plan:
+    """The plan of `spec`, by the plugins that are within reach now."""
+    plugins = Plugins(strategies=Registry("meshlang.strategies"), schedules=Registry("meshlang.schedules"))
+    return compile(Request(source=Source(name=f"{name}.toml", text=spec(name, dtype)), plugins=plugins))
 
 
 def losses(meshlang: Meshlang, name: str) -> list[float]:
@@ -68,53 +82,35 @@ def losses(meshlang: Meshlang, name: str) -> list[float]:
 
 
 @pytest.mark.parametrize("name", ["packed_gather", "sequential"])
-def test_it_trains_as_one_process(name: str, meshlang: Meshlang, unsplit: dict[str, list[float]]) -> None:
+def test_it_trains_as_one_process(name: str, meshlang: Meshlang, unsplit: list[float]) -> None:
     """`check` is silent, `plan` names the plugin, and `launch` has the losses of one process, to 1e-5."""
     assert meshlang("check", spec(name)).text == ""
     assert name in meshlang("plan", spec(name)).text
-    if not unsplit:
-        unsplit["loss"] = losses(meshlang, "one")
-    one, split = unsplit["loss"], losses(meshlang, name)
-    assert len(one) == len(split) == STEPS
-    assert one[-1] < one[0]
-    assert max(abs(a - b) for a, b in zip(one, split, strict=True)) <= 1e-5
+    split = losses(meshlang, name)
+    assert len(unsplit) == len(split) == STEPS
+    assert unsplit[-1] < unsplit[0]
+    assert max(abs(a - b) for a, b in zip(unsplit, split, strict=True)) <= 1e-5
 
-
-HELD = """\
-import sys
-from meshlang.compiler import Request, compile
-from meshlang.testing.parity import differences
-from meshlang.testing.ranks import RankPool
 
 RECIPE = "meshlang_models.llama.config_registry:tiny"
-STEPS = {
-    "packed_gather": "meshlang.testing.parity:rank_titan_step",
-    "sequential": "meshlang.testing.pipeline:rank_pipeline_step",
-}
-
-if __name__ == "__main__":
-    with RankPool(2) as pool:
-        for name, step in STEPS.items():
-            plan = compile(Request.of(f"{name}.toml"))
-            pool.run("meshlang.testing.parity:rank_titan_reference", RECIPE, plan, "one.pt", ranks=1)
-            for rank, report in enumerate(pool.run(step, RECIPE, plan, "one.pt", {}, ranks=2)):
-                print(name, rank, report.worst < 1e-12, report.misplaced, differences(plan, report.counts, rank))
-"""
 
 
-def test_a_step_is_that_of_one_rank(tmp_path: Path, site: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [
+        ("packed_gather", "meshlang.testing.parity:rank_titan_step"),
+        ("sequential", "meshlang.testing.pipeline:rank_pipeline_step"),
+    ],
+)
+def test_a_step_is_that_of_one_rank(
+    name: str, step: str, pool: RankPool, tmp_path: Path, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In float64 loss and every gradient are those of one rank, and only what the plan lists is sent."""
-    for name in ("packed_gather", "sequential"):
-        (tmp_path / f"{name}.toml").write_text(spec(name, "float64"))
-    (tmp_path / "held.py").write_text(HELD)
-    done = subprocess.run(
-        [sys.executable, "held.py"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(site)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stdout.splitlines() == [
-        f"{name} {rank} True () []" for name in ("packed_gather", "sequential") for rank in (0, 1)
-    ], done.stderr[-3000:]
+    monkeypatch.syspath_prepend(str(site))
+    split, path = plan(name, "float64"), str(tmp_path / "one.pt")
+    pool.run("meshlang.testing.parity:rank_titan_reference", RECIPE, plan("one", "float64"), path, ranks=1)
+    reports = pool.run("with_site:rank_with", str(site), step, (RECIPE, split, path, {}), ranks=2)
+    for rank, report in enumerate(reports):
+        assert report.worst < 1e-12
+        assert report.misplaced == ()
+        assert differences(split, report.counts, rank) == []
