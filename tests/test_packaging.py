@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import shutil
 import subprocess
 import sys
@@ -105,3 +106,21 @@ def test_names_of_test_files_are_unique() -> None:
     """Folders of tests are no packages, so pytest and imports know each file by its bare name."""
     names = Counter(path.name for path in (ROOT / "tests").rglob("*.py") if path.name != "conftest.py")
     assert [name for name, count in names.items() if count > 1 and name != "__init__.py"] == []
+
+
+#: Folders of code, and the most lines of a file and of a function in them.
+CODE = ("meshlang", "strategies", "models", "tests", "benchmarks")
+LONGEST_FILE, LONGEST_FUNCTION = 400, 40
+
+
+def test_files_and_functions_are_short() -> None:
+    """No file is longer than 400 lines and no function, with its docstring, than 40: what grew is split by idea."""
+    long = []
+    for path in (path for folder in CODE for path in sorted((ROOT / folder).rglob("*.py"))):
+        text, name = path.read_text(), path.relative_to(ROOT).as_posix()
+        long += [f"{name}: {len(text.splitlines())} lines"] if len(text.splitlines()) > LONGEST_FILE else []
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                long += [f"{name}:{node.lineno} {node.name}: {lines} lines"] if lines > LONGEST_FUNCTION else []
+    assert long == []

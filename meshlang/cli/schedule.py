@@ -103,6 +103,13 @@ def schedule_command(
         told = _compared(plan, program, costs) if fit is None else _fitting(plan, program, costs, fit, state)
         click.echo(told, nl=False)
         return
+    _show(plan, program, costs, svg_file, trace_file, as_json)
+
+
+def _show(
+    plan: Plan, program: Program, costs: Costs, svg_file: str | None, trace_file: str | None, as_json: bool
+) -> None:
+    """One schedule, simulated: as text, or into the files that are asked for."""
     from ..pipeline.simulate import simulate
     from ..report.schedule import schedule_data, timeline_text
     from ..report.timeline import svg, trace

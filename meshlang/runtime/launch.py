@@ -54,11 +54,7 @@ def launch(
     plan = plan_of(spec, resolved_of(spec, asked), launch=True)
     recipe = _recipe(spec)
     words = (torchrun or Torchrun()).words(plan.ranks)
-    bag = Bag()
-    from ..lowering.ops import installing
-
-    flags_agree(flags, plan, spec, bag, installing=installing(plan))
-    bag.check()
+    _agreed(flags, plan, spec)
     every = (*override_flags(spec.launch.overrides if spec.launch is not None else {}), *flags)
     config = _config(recipe, every)
     if isinstance(config, int):
@@ -72,6 +68,15 @@ def launch(
         path = Path(folder) / "job.json"
         Job(recipe=recipe, device=device, plan=to_data(plan)).write(path)
         return _run(plan, path, words, every)
+
+
+def _agreed(flags: Sequence[str], plan: Plan, spec: Spec) -> None:
+    """No flag says otherwise than the spec, also where a strategy computes itself: that is known with torch."""
+    from ..lowering.ops import installing
+
+    bag = Bag()
+    flags_agree(flags, plan, spec, bag, installing=installing(plan))
+    bag.check()
 
 
 def _recipe(spec: Spec) -> str:
