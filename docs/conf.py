@@ -13,6 +13,7 @@ author = "the authors of meshlang"
 extensions = ["myst_parser", "sphinx_copybutton", "making"]
 exclude_patterns = ["_build", "making"]
 myst_heading_anchors = 3
+smartquotes = False  # `"rest"` is a word of the language
 suppress_warnings = ["misc.highlighting_failure"]  # pages of findings show text that is no TOML
 
 html_theme = "furo"

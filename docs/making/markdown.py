@@ -40,10 +40,9 @@ def toctree(names: Iterable[str]) -> str:
 
 
 def paragraphs(doc: str | None) -> str:
-    """A docstring as Markdown: its indented parts are text to be read as it stands."""
+    """A docstring as Markdown: its indented parts are text to be read as it stands, its attributes left out."""
     from inspect import cleandoc
 
-    blocks = [
-        fenced(cleandoc(block)) if block.startswith("    ") else block for block in cleandoc(doc or "").split("\n\n")
-    ]
+    found = [block for block in cleandoc(doc or "").split("\n\n") if not block.startswith("Attributes:")]
+    blocks = [fenced(cleandoc(block)) if block.startswith("    ") else block for block in found]
     return "\n\n".join(block.strip("\n") for block in blocks)

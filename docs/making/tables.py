@@ -12,9 +12,12 @@ from meshlang.card.find import Cards
 from meshlang.card.schema import card_schema
 from meshlang.language import plugins
 from meshlang.language.files import presets
-from meshlang.language.shape import Anything, Key, Rows, Schedule, Strategies, Table, expected
+from meshlang.language.shape import Anything, Key, Rows, Strategies, Table, expected
+from meshlang.language.shape import Schedule as Pipeline
+from meshlang.language.tables import PIPELINE
 from meshlang.language.tables import ROOT as SPEC
 from meshlang.registry import Plugins, Registry
+from meshlang.strategy import Schedule
 
 from .markdown import ROOT, code, fenced, page, paragraphs, table
 
@@ -46,7 +49,7 @@ def _spec() -> str:
 def _inner(key: Key) -> Table | None:
     """The table that a key holds."""
     shape = key.shape
-    if isinstance(shape, Schedule):
+    if isinstance(shape, Pipeline):
         return shape.shared
     if isinstance(shape, Strategies):
         return Table()
@@ -62,7 +65,7 @@ def _table(title: str, key: Key) -> Iterator[str]:
         yield _keys(inner.keys)
     if isinstance(key.shape, Strategies):
         yield "`[strategy.NAME]` has the keys of that [strategy](strategies.md)."
-    if isinstance(key.shape, Schedule):
+    if isinstance(key.shape, Pipeline):
         yield "Further keys are those of the [schedule](schedules.md) that is named."
     if inner.free is not None:
         yield from _free(inner)
@@ -86,16 +89,18 @@ def _free(inner: Table) -> Iterator[str]:
 
 def _keys(keys: Mapping[str, Key]) -> str:
     rows = [
-        (code(name), expected(key.shape), "yes" if key.required else "", _sentence(key.says))
+        (code(name), expected(key.shape), ("Required. " if key.required else "") + _sentence(key.says))
         for name, key in keys.items()
     ]
-    return table(("key", "takes", "required", "what it says"), rows)
+    return table(("key", "takes", "what it says"), rows)
 
 
 def _sentence(says: str) -> str:
     """A key's words as a sentence, with what would be markup kept as it is."""
     text = says.replace("*", "\\*").replace("<", "\\<")
-    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '?')) else '.'}"
+    word = text.partition(" ")[0]
+    first = text[:1] if "_" in word or word.endswith(":") else text[:1].upper()
+    return f"{first}{text[1:]}{'' if text.endswith(('.', '?')) else '.'}"
 
 
 def _used(name: str) -> list[str]:
@@ -139,11 +144,22 @@ def _fields(loaded: plugins.Loaded) -> str:
     if not loaded.table.keys:
         return "It has no keys of its own."
     fields = {field.name: field for field in dataclasses.fields(loaded.plugin)}
+    shared = PIPELINE.keys if issubclass(loaded.plugin, Schedule) else {}
     rows = [
-        (code(name), expected(key.shape), "yes" if key.required else _default(fields[name]), _sentence(key.says))
+        (
+            code(name),
+            expected(key.shape),
+            "required" if key.required else _default(fields[name]),
+            _sentence(_says(name, key, fields, shared)),
+        )
         for name, key in loaded.table.keys.items()
     ]
-    return table(("key", "takes", "required, or else", "what it says"), rows)
+    return table(("key", "takes", "default", "what it says"), rows)
+
+
+def _says(name: str, key: Key, fields: Mapping[str, dataclasses.Field[Any]], shared: Mapping[str, Key]) -> str:
+    """A field's own words; without them, those of the key that all schedules share."""
+    return key.says if "says" in fields[name].metadata or name not in shared else shared[name].says
 
 
 def _default(field: dataclasses.Field[Any]) -> str:
@@ -170,7 +186,7 @@ def _cards() -> str:
     properties: dict[str, Any] = card_schema()["properties"]
     required = card_schema()["required"]
     rows = [
-        (code(name), "yes" if name in required else "", _sentence(rule["description"]))
+        (code(name), ("Required. " if name in required else "") + _sentence(rule["description"]))
         for name, rule in properties.items()
     ]
     boundary = properties["activation"]["additionalProperties"]["properties"]
@@ -179,7 +195,7 @@ def _cards() -> str:
         "Cards",
         "A card names the dimensions of every tensor of an architecture. [Write a card](../howto/card.md) shows how.",
         "## Keys",
-        table(("key", "required", "what it says"), rows),
+        table(("key", "what it says"), rows),
         "## [activation]",
         "Each module of `[activation]` holds:",
         table(("key", "what it says"), inner),
