@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from ..mesh import Mesh, MeshAxis
-from ..plan.balance import balanced
 from ..plan.gathers import MOST_ACTIVE
 from ..plan.ir import Kind
 from .candidate import Candidate
@@ -35,13 +35,16 @@ COPIES = 4
 #: Schedules that run on our executor, which has no buffers for all microbatches.
 SLICED = ("seq1f1b",)
 
+#: An estimate of a pipeline's memory may be so much too high, and that of other plans by rounding.
+SLACK, ROUNDING = 1.15, 1.01
+
 #: Outermost module -> how often a place holds it; of layers the first stands for each.
 Held = Mapping[str, int]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """Of one candidate: seconds a step, bytes of the fullest rank."""
+    """Of one candidate: bytes of the fullest rank, seconds a step; these are infinite where it cannot fit."""
 
     candidate: Candidate
     seconds: float
@@ -58,19 +61,20 @@ class Estimator:
     _places: dict[Hashable, list[Held]] = field(default_factory=dict[Hashable, list[Held]])
     _passes: dict[Hashable, list[Pass]] = field(default_factory=dict[Hashable, list[Pass]])
 
-    def of(self, candidate: Candidate, probe: Probe) -> Estimate:
-        """The estimate of a candidate with this probe's cut."""
+    def of(self, candidate: Candidate, probe: Probe, room: float = inf) -> Estimate:
+        """The estimate of a candidate with this probe's cut; its time where it has room for what it holds."""
         held = self.places(candidate, probe)
-        weights = _Weights(candidate, probe, self.machine)
-        passes = self.passes(candidate, probe, held)
-        exposed = max(weights.bulk(here).exposed(each, self.machine) for here, each in zip(held, passes, strict=True))
+        weights, values = _Weights(candidate, probe, self.machine), _Values(candidate, probe, self)
+        memory = round(max(weights.held(here) + values.at(place, here) for place, here in enumerate(held)))
+        fits = memory <= room * (SLACK if candidate.pp > 1 else ROUNDING)
+        seconds = self._seconds(candidate, probe, held, weights) if fits else inf
+        return Estimate(candidate=candidate, seconds=seconds, memory=memory)
+
+    def _seconds(self, each: Candidate, probe: Probe, held: Sequence[Held], weights: _Weights) -> float:
+        passes = self.passes(each, probe, held)
+        exposed = max(weights.bulk(here).exposed(one, self.machine) for here, one in zip(held, passes, strict=True))
         state = max(weights.state(here) for here in held)
-        values = _Values(candidate, probe, self)
-        return Estimate(
-            candidate=candidate,
-            seconds=_seconds(candidate, passes) + exposed + self.machine.touch_time(state / COPIES * STEPPED),
-            memory=round(max(weights.held(here) + values.at(place, here) for place, here in enumerate(held))),
-        )
+        return _seconds(each, passes) + exposed + self.machine.touch_time(state / COPIES * STEPPED)
 
     def sequences(self, each: Candidate) -> float:
         """Of one rank in one pass, as whole ones."""
@@ -93,7 +97,7 @@ class Estimator:
             others = [name for name in probe.pieces if name not in layers]
             return [[*others, *(layers[0] for _ in layers if layers[0] in probe.pieces)]]
         places = [list[str]() for _ in range(each.pp)]
-        for index, modules in enumerate(balanced(self.shape.model, each.pp * each.chunks)):
+        for index, modules in enumerate(self.shape.stages(each.pp * each.chunks)):
             there, place = divmod(index, each.pp)
             turned = each.schedule == "zbv" and there % 2
             names = [layers[0] if name in layers else name for name in modules]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 
 from ..compiler import Request, check
@@ -28,8 +29,6 @@ TOP = 8
 MOST_PLANS = 28
 #: Of one mesh, plans that fit.
 EACH_MESH = 2
-#: An estimate of memory may be so much too high.
-SLACK = 1.15
 #: Plans of the smallest estimates, where none fits.
 SMALLEST = 6
 #: Ranks that are tried where none fits: so many times as many.
@@ -97,10 +96,10 @@ def probes(asked: Asked, tick: Tick) -> tuple[list[Probe], list[tuple[Cut, Diagn
 
 
 def estimates(asked: Asked, found: Sequence[Probe], tick: Tick) -> list[Estimate]:
-    """Every candidate, fastest first; among equals the order of their numbers."""
+    """Every candidate, fastest first, and last what cannot fit; among equals the order of their numbers."""
     by, every = Estimator(asked.shape, asked.run, asked.machine), list[Estimate]()
     for probe in found:
-        every += (by.of(each, probe) for each in candidates(asked.shape, asked.run, probe.cut))
+        every += (by.of(each, probe, asked.room) for each in candidates(asked.shape, asked.run, probe.cut))
         tick()
     return sorted(every, key=lambda each: (each.seconds, each.candidate))
 
@@ -117,7 +116,7 @@ def proposal(asked: Asked, candidate: Candidate) -> Proposal:
 
 def written(asked: Asked, candidate: Candidate, **more: object) -> str:
     """The spec of a candidate."""
-    run = asked.run
+    run, stages = asked.run, candidate.pp * candidate.chunks
     return spec_text(
         candidate,
         asked.shape,
@@ -125,6 +124,7 @@ def written(asked: Asked, candidate: Candidate, **more: object) -> str:
         batch=run.batch,
         seq=run.seq,
         ranks_per_node=run.ranks_per_node,
+        split=asked.shape.split(stages) if candidate.pp > 1 else None,
         **more,  # pyright: ignore[reportArgumentType]
     )
 
@@ -133,7 +133,7 @@ def search(asked: Asked, count: int, tick: Tick = lambda: None) -> Found:
     """The best of `count` meshes."""
     found, refused = probes(asked, tick)
     every = estimates(asked, found, tick)
-    likely = [each for each in every if each.memory <= asked.room * SLACK]
+    likely = [each for each in every if each.seconds < inf]
     made = list(_planned(asked, likely, count, tick))
     fits = [each for each in made if each.cost.memory.total <= asked.room]
     best = _of_each_mesh(sorted(fits, key=lambda each: (each.cost.seconds, each.candidate)))[:count]
@@ -202,8 +202,7 @@ def more_ranks(asked: Asked) -> int | None:
 
 def finished(asked: Asked, each: Proposal, notes: Sequence[str], name: str) -> str:
     """The spec as it is printed, with its split and its promise. That `check` takes it is ours to see to."""
-    split, promise = split_of(each.plan, asked.shape), promised(each.cost.memory.total)
-    text = written(asked, each.candidate, split=split, memory=promise, notes=notes)
+    text = written(asked, each.candidate, memory=promised(each.cost.memory.total), notes=notes)
     source = Source(name=name, text=text)
     found = check(replace(asked.request, source=source, launch=True, inside=str(Path(name).parent)))
     assert not found, f"a proposal of our own is refused: {found[0].message}\n{text}"
@@ -214,21 +213,3 @@ def promised(total: int) -> str:
     """Bytes as `[expect]` says them, rounded up."""
     unit, size = ("GiB", 2**30) if total >= 2**30 else ("MiB", 2**20)
     return f"{-(-total // size)} {unit}"
-
-
-def split_of(plan: Plan, shape: Shape) -> str | None:
-    """The stages of a plan in a card's words."""
-    if not plan.stages:
-        return None
-    word_of = {module: word for word in shape.model.split for module in word.modules}
-    parts: list[str] = []
-    for stage in plan.stages:
-        terms: list[str] = []
-        counted = sum(word_of[module].counted for module in stage.modules)
-        for module in stage.modules:
-            word = word_of[module]
-            term = str(counted) if word.counted else word.name
-            if term not in terms:
-                terms.append(term)
-        parts.append(" + ".join(terms))
-    return " | ".join(parts)

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from ..card.model import Factors, Model, parent
 from ..fold import template
+from ..plan.balance import balanced
 
 #: Names that an axis over weights cuts: those of the preset `tensor_parallel`.
 TENSOR = ("heads", "kv_heads", "mlp", "vocab")
@@ -74,6 +75,26 @@ class Shape:
         if any(tensor.tied for tensor in self.model.tensors):
             return 0
         return sum(len(word.modules) for word in self.model.split)
+
+    @cached_property
+    def _stages(self) -> dict[int, tuple[tuple[str, ...], ...]]:
+        return {}
+
+    def stages(self, count: int) -> tuple[tuple[str, ...], ...]:
+        """The modules of each of `count` stages, as the compiler shares them out where a spec does not say."""
+        if count not in self._stages:
+            self._stages[count] = balanced(self.model, count)
+        return self._stages[count]
+
+    def split(self, count: int) -> str:
+        """The same in the card's words."""
+        word_of = {module: word for word in self.model.split for module in word.modules}
+        parts: list[str] = []
+        for modules in self.stages(count):
+            words = dict.fromkeys(word_of[module] for module in modules)
+            counted = sum(word_of[module].counted for module in modules)
+            parts.append(" + ".join(str(counted) if word.counted else word.name for word in words))
+        return " | ".join(parts)
 
     @cached_property
     def gathered(self) -> tuple[str, ...]:

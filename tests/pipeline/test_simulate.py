@@ -166,3 +166,14 @@ def test_large_programs_take_seconds() -> None:
     began = time.process_time()
     assert simulate(bsipipe(100, 1, 1000, 1)).makespan == pytest.approx(1000 * 3 + 98 * 2)
     assert time.process_time() - began < 20
+
+
+def test_stages_may_differ() -> None:
+    """With a time for each operation of each stage, ranks take those, and wait for the slower one."""
+    program = seq1f1b(2, 2, 1)
+    times = {
+        (kind, stage): (length,) for kind, stage, length in (("F", 0, 1.0), ("F", 1, 3.0), ("B", 0, 2.0), ("B", 1, 4.0))
+    }
+    found = simulate(program, times=times)
+    assert found.makespan == 1 + 2 * (3 + 4) + 2
+    assert found.busy == (2 * (1 + 2), 2 * (3 + 4))
