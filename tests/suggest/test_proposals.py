@@ -108,7 +108,7 @@ def test_a_card_file_lies_below_the_specs(tmp_path: Path, monkeypatch: pytest.Mo
         (("--ranks", "0", "--memory", "80 Gigs"), ["bad-value", "bad-value"]),
         (("--ranks", "4", "--memory", "2GiB", "--seq", "-1"), ["wrong-type"]),
         (("--ranks", "12", "--memory", "2GiB"), ["leaves-node"]),
-        (("--ranks", "4", "--memory", "1MiB", "--seq", "256"), ["nothing-fits"]),
+        (("--ranks", "4", "--memory", "1MiB", "--seq", "256", "--batch", "4"), ["nothing-fits"]),
         (("--ranks", "16", "--memory", "2GiB", "--seq", "255", "--batch", "7"), ["nothing-fits"]),
     ],
 )
