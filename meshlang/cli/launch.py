@@ -18,6 +18,13 @@ def _torchruns(command: Callable[..., Any]) -> Callable[..., Any]:
     count = click.IntRange(min=0)
     options = (
         click.option("--max-restarts", type=count, default=0, help="After a failure, resume so often."),
+        click.option(
+            "--on-interrupt",
+            type=click.Choice(["end", "checkpoint"]),
+            default="end",
+            show_default=True,
+            help="After Ctrl-C or SIGTERM: end at once; or after the step, saved. A second one ends at once.",
+        ),
         click.option("--nnodes", type=click.IntRange(min=1), default=1, help="Nodes; run the same command on each."),
         click.option("--node-rank", type=count, help="This node's, where torchrun does not number them itself."),
         click.option("--rdzv-endpoint", metavar="HOST:PORT", help="Where nodes meet; with it alone, over c10d."),

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from . import progress
+from . import interrupt, progress
 from .checkpoints import latest
 from .progress import Fault
 
@@ -24,14 +24,17 @@ _ELASTIC = "torch.distributed.elastic"
 
 def main() -> None:
     """Run the ranks of this node; the exit code is 0, 1 after a failure, 128 + n after signal n."""
-    progress.end_with_parent(signal.SIGTERM)
+    here = progress.folder()
+    assert here is not None
+    asks = interrupt.asks(sys.argv)
+    progress.end_with_parent(interrupt.AT_ONCE if asks else signal.SIGTERM)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # until torchrun listens: no traceback while it is imported
+    if asks:
+        interrupt.listen_on_agent(here)
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import parse_args, run
 
-    here = progress.folder()
-    assert here is not None
     args = parse_args(sys.argv[1:])
     _listen(here, int(args.max_restarts))
     try:
@@ -41,11 +44,15 @@ def main() -> None:
         tell(here, exits, "the run ends")
         sys.exit(1)
     except SignalException as error:
-        print(f"meshlang: {signal.Signals(error.sigval).name} ended the run; {kept(here)}", file=sys.stderr)
-        sys.exit(128 + error.sigval)
+        number = interrupt.asked(here) or error.sigval
+        print(f"meshlang: {signal.Signals(number).name} ended the run; {kept(here)}", file=sys.stderr)
+        sys.exit(128 + number)
     except Exception as error:  # nodes that do not meet, a port that is taken
         print(f"meshlang: torchrun failed: {type(error).__name__}: {error}", file=sys.stderr)
         sys.exit(1)
+    if (end := interrupt.stopped_after(here)) is not None:
+        print(f"meshlang: {end[0].name} ended the run after step {end[1]}; {kept(here)}", file=sys.stderr)
+        sys.exit(128 + end[0])
 
 
 def _listen(here: Path, restarts: int) -> None:

@@ -19,8 +19,10 @@ from torchtitan.tools import filesystem
 from ..plan.ir import Plan
 from . import progress
 from .checkpoints import CheckpointError
+from .interrupt import stopped
 from .parallel import degrees
 from .resume import resumed, wish
+from .stopping import Stopping
 
 
 class PlanCheckpoints(CheckpointManager):
@@ -40,11 +42,13 @@ class PlanCheckpoints(CheckpointManager):
     def __init__(self, config: Config, **options: Any) -> None:
         assert config.plan is not None
         self.plan = config.plan
+        self.ends_for = 0
         self.trainer = options["states"].get(TRAIN_STATE)
         super().__init__(config, **options)
         if self.enable:
             self.wish = wish(config, str(self.folder))
             self.counted = Counted(trainer=self.trainer, shares=shares(self.plan))
+            self.stopping = Stopping.of_launch()
             self.states[TRAIN_STATE] = self.counted
 
     def load(self, step: int = -1) -> bool:
@@ -71,10 +75,29 @@ class PlanCheckpoints(CheckpointManager):
         progress.done(getattr(self.trainer, "step", 0) if loaded else 0)
 
     def save(self, curr_step: int, last_step: bool = False) -> bool:
-        """Save as torchtitan does, and tell the launch that this step is over."""
+        """Save as torchtitan does, and tell the launch that this step is over.
+
+        Where all ranks agree that the run shall end here, the step is saved whole, and is the trainer's last.
+        """
+        if self.enable and self.stopping is not None and not last_step:
+            self.ends_for = self.stopping.agreed()
         saved = super().save(curr_step, last_step)
         progress.done(curr_step)
+        if self.ends_for:
+            self._stop(curr_step)
         return saved
+
+    def _should_save(self, curr_step: int, last_step: bool = False) -> bool:
+        return bool(self.ends_for) or super()._should_save(curr_step, last_step)
+
+    def _stop(self, step: int) -> None:
+        """The trainer ends as it does after its last step."""
+        self.maybe_wait_for_staging()
+        self.maybe_wait_for_saving()
+        assert self.trainer is not None
+        self.trainer.should_continue_training = lambda: False
+        if (here := progress.folder()) is not None:
+            stopped(here, self.ends_for, step)
 
     def _agreed(self, step: int) -> tuple[int, bool]:
         """What rank 0 finds, or its refusal, on every rank."""

@@ -19,6 +19,7 @@ from ..plan.data import to_data
 from ..plan.flags import flags_agree, override_flags, policy_disagrees, read_flags, written_flags
 from ..plan.ir import Plan
 from ..plan.recipes import recipe_disagrees
+from .interrupt import ASKING, AT_ONCE, ask_and_say, asks
 from .recipe import JOB, Job
 from .torchrun import Torchrun
 
@@ -43,7 +44,7 @@ def launch(
     Args:
         flags: torchtitan's own; they win over `[launch] set`.
         device: "cpu" or "cuda"; None takes cuda where there is one.
-        torchrun: its flags for several nodes and for restarts.
+        torchrun: its flags for several nodes, for restarts and for an interrupt.
         watched: is entered while the checkpoint is read that the run goes on from.
 
     Raises:
@@ -53,30 +54,37 @@ def launch(
     spec = load(asked)
     plan = plan_of(spec, resolved_of(spec, asked), launch=True)
     recipe = _recipe(spec)
-    words = (torchrun or Torchrun()).words(plan.ranks)
-    _agreed(flags, plan, spec)
-    every = (*override_flags(spec.launch.overrides if spec.launch is not None else {}), *flags)
+    torchrun = torchrun or Torchrun()
+    words = torchrun.words(plan.ranks)
+    every = _agreed(flags, plan, spec)
     config = _config(recipe, every)
     if isinstance(config, int):
         return config
     if found := list(_disagrees(config, plan, spec)):
         raise SpecError(found)
-    if torchrun is None or torchrun.first:
+    if torchrun.on_interrupt == "checkpoint" and not _keeps(config):
+        return _say("--on-interrupt checkpoint: this run saves none; --checkpoint.enable after `--` does")
+    if torchrun.first:
         with watched("launch", 1, "the last checkpoint"):
             _resumable(config, plan, spec, flags)
     with tempfile.TemporaryDirectory(prefix="meshlang-") as folder:
         path = Path(folder) / "job.json"
-        Job(recipe=recipe, device=device, plan=to_data(plan)).write(path)
+        Job(recipe=recipe, device=device, plan=to_data(plan), on_interrupt=torchrun.on_interrupt).write(path)
         return _run(plan, path, words, every)
 
 
-def _agreed(flags: Sequence[str], plan: Plan, spec: Spec) -> None:
-    """No flag says otherwise than the spec, also where a strategy computes itself: that is known with torch."""
+def _agreed(flags: Sequence[str], plan: Plan, spec: Spec) -> tuple[str, ...]:
+    """The spec's flags and then these; none says otherwise than the spec, also where a strategy computes itself.
+
+    Raises:
+        SpecError: one does. What a strategy computes is known with torch.
+    """
     from ..lowering.ops import installing
 
     bag = Bag()
     flags_agree(flags, plan, spec, bag, installing=installing(plan))
     bag.check()
+    return (*override_flags(spec.launch.overrides if spec.launch is not None else {}), *flags)
 
 
 def _recipe(spec: Spec) -> str:
@@ -170,6 +178,14 @@ def _resumable(config: Trainer.Config, plan: Plan, spec: Spec, flags: Sequence[s
         raise SpecError([Diagnostic(code=error.code, message=error.message, label=label, notes=error.notes)]) from error
 
 
+def _keeps(config: Trainer.Config) -> bool:
+    """Whether a run saves checkpoints, by the manager that a plan takes the place of."""
+    from torchtitan.components.checkpointer.dcp import CheckpointManager
+
+    asked = config.checkpoint
+    return asked.enable and not asked.load_only and type(asked) is CheckpointManager.Config
+
+
 def _say(message: str) -> int:
     print(f"meshlang: {message}", file=sys.stderr)
     return 2
@@ -206,30 +222,39 @@ def _run(plan: Plan, job: Path, words: Sequence[str], flags: Sequence[str]) -> i
     if plan.stages:
         # torchtitan warns unless the last stage's rank is logged too; here every rank has its loss
         environment.setdefault("LOG_RANK", str(_last_pipeline_rank(plan)))
-    return _wait(command, environment)
+    return _wait(command, environment, job.parent if asks(words) else None)
 
 
-def _wait(command: Sequence[str], environment: dict[str, str]) -> int:
-    """The exit code of a command in a session of its own; a signal for this process ends it too."""
+def _wait(command: Sequence[str], environment: dict[str, str], asked: Path | None) -> int:
+    """The exit code of a command in a session of its own; a signal for this process ends it too.
+
+    Args:
+        asked: the folder of a run that a first signal only asks to end.
+    """
     heard: list[int] = []
     process: list[subprocess.Popen[bytes]] = []
 
     def hear(number: int, _: object) -> None:
         heard.append(number)
+        if asked is not None and number in ASKING and len(heard) == 1:
+            ask_and_say(asked, number)
+            return
         for each in process:
-            each.send_signal(number)
+            each.send_signal(number if asked is None else AT_ONCE)
 
-    asked = [number for number in _ENDING if (number, signal.getsignal(number)) != (signal.SIGHUP, signal.SIG_IGN)]
-    before = {number: signal.signal(number, hear) for number in asked}  # nohup stays nohup
+    every = _ENDING if asked is None else {*_ENDING, *ASKING}
+    listened = [number for number in every if (number, signal.getsignal(number)) != (signal.SIGHUP, signal.SIG_IGN)]
+    before = {number: signal.signal(number, hear) for number in listened}  # nohup stays nohup
     try:
         process.append(subprocess.Popen(command, env=environment, start_new_session=True))
-        if heard:
+        if heard and asked is None:
             process[0].send_signal(heard[0])
         code = process[0].wait()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    return 128 + heard[0] if heard else code
+    ended = heard and (asked is None or code < 0)
+    return 128 + heard[0] if ended else code
 
 
 #: Signals after which torchrun ends its ranks, and then itself.

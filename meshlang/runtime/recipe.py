@@ -28,6 +28,7 @@ class Job:
     recipe: str
     device: str | None
     plan: dict[str, Any]
+    on_interrupt: str = "end"
 
     def write(self, path: Path) -> None:
         """Put it where `read` finds it."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from .interrupt import OnInterrupt, agent_words
+
 
 class TorchrunError(Exception):
     """Flags for torchrun that do not go together, or not with the plan."""
@@ -17,6 +19,7 @@ class Torchrun:
     Args:
         nnodes: the ranks of the plan lie on so many nodes, as many on each.
         max_restarts: so often all ranks start again after a failure.
+        on_interrupt: "checkpoint" ends an interrupted run after its step, saved; a second signal ends it at once.
     """
 
     nnodes: int = 1
@@ -27,6 +30,7 @@ class Torchrun:
     master_addr: str | None = None
     master_port: int | None = None
     max_restarts: int = 0
+    on_interrupt: OnInterrupt = "end"
 
     @property
     def first(self) -> bool:
@@ -41,7 +45,8 @@ class Torchrun:
         """
         if ranks % self.nnodes:
             raise TorchrunError(f"--nnodes {self.nnodes}: {ranks} ranks do not lie on so many nodes, as many on each")
-        return [f"--nproc-per-node={ranks // self.nnodes}", f"--max-restarts={self.max_restarts}", *self._meeting()]
+        count = [f"--nproc-per-node={ranks // self.nnodes}", f"--max-restarts={self.max_restarts}"]
+        return [*count, *agent_words(self.on_interrupt), *self._meeting()]
 
     def _meeting(self) -> Iterator[str]:
         said = {

@@ -8,6 +8,8 @@ import sys
 import time
 
 from . import progress
+from .interrupt import listen_on_rank
+from .recipe import JOB, Job
 
 #: Seconds that a rank stays which only lost its neighbour: torchrun looks each 0.1 s, and sees the neighbour first.
 _LINGER = 5.0
@@ -19,6 +21,8 @@ def main() -> None:
     An exception goes to the launch, which tells it once; a rank prints none.
     """
     progress.end_with_parent(signal.SIGKILL)
+    if Job.read(os.environ[JOB]).on_interrupt == "checkpoint":
+        listen_on_rank()
     try:
         _train()
     except Exception as error:
@@ -34,7 +38,6 @@ def _train() -> None:
     from torchtitan.tools.logging import init_logger
 
     from .device import one_thread_a_rank, prepare
-    from .recipe import JOB, Job
 
     init_logger()
     if prepare(Job.read(os.environ[JOB]).device) == "cpu":

@@ -28,7 +28,7 @@ recipe = "meshlang_models.llama:tiny"
 
 
 class Launched:
-    """One launch of the tiny model on two ranks, with its output in a file and a checkpoint every two steps.
+    """One launch of the tiny model on two ranks, with its output in a file and a checkpoint every few steps.
 
     As a context manager it leaves no process behind.
     """
@@ -40,16 +40,18 @@ class Launched:
         steps: int,
         options: Sequence[str] = (),
         recipe: str | None = None,
+        spec: str = SPEC,
+        interval: int = 2,
         environment: Mapping[str, str] | None = None,
         name: str = "log",
     ) -> None:
-        spec = folder / f"{name}.toml"
-        spec.write_text(SPEC if recipe is None else SPEC.replace("meshlang_models.llama:tiny", recipe))
+        path = folder / f"{name}.toml"
+        path.write_text(spec if recipe is None else spec.replace("meshlang_models.llama:tiny", recipe))
         self.dump = folder / "out"
         self.log = folder / f"{name}.txt"
-        every = ["--checkpoint.enable", "--checkpoint.interval", "2", "--metrics.log-freq", "1"]
+        every = ["--checkpoint.enable", "--checkpoint.interval", str(interval), "--metrics.log-freq", "1"]
         sizes = ["--training.steps", str(steps), "--lr-scheduler.total-steps", "1000"]
-        command = [sys.executable, "-m", "meshlang", "launch", str(spec), *options, "--device", "cpu", "--"]
+        command = [sys.executable, "-m", "meshlang", "launch", str(path), *options, "--device", "cpu", "--"]
         with self.log.open("w") as out:
             self.process = subprocess.Popen(
                 [*command, *every, *sizes, "--metrics.disable-color-printing", "--dump-folder", str(self.dump)],

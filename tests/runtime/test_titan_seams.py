@@ -5,12 +5,14 @@ from dataclasses import fields
 from importlib import import_module
 
 import pytest
+from torchtitan.components.checkpointer.dcp import CheckpointManager
 from torchtitan.distributed.full_dtensor import resolve_fsdp_mesh
 from torchtitan.distributed.parallel_dims import MeshAxisName, ParallelDims
 from torchtitan.models.common.embedding import Embedding
 from torchtitan.models.llama3 import parallelize_llama
 from torchtitan.protocols.module import Module
 from torchtitan.protocols.sharding import LocalMapConfig, ShardingConfig, SpmdLayout
+from torchtitan.trainer import Trainer
 
 from meshlang.runtime.parallel import PlanParallelize
 from meshlang.runtime.seams import PRIVATE_NAMES
@@ -70,3 +72,11 @@ def test_embedding_takes_its_table_for_a_part() -> None:
 def test_storage_mesh_is_public() -> None:
     """The mesh that FSDP works on comes from one public function."""
     assert list(inspect.signature(resolve_fsdp_mesh).parameters) == ["parallel_dims"]
+
+
+def test_a_run_can_be_ended_after_a_step() -> None:
+    """The trainer asks whether to go on before each step, after the manager has saved, which asks whether to."""
+    source = inspect.getsource(Trainer.train)
+    assert "while self.should_continue_training():" in source
+    assert source.index("self.train_step(") < source.index("self.checkpointer.save(")
+    assert "self._should_save(curr_step, last_step)" in inspect.getsource(CheckpointManager._save)
