@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from ..mesh import Mesh
 from ..plan.ir import Plan
+from ..plan.slices import lengths_of, unequal
 from .blocks import blocks_text
+from .schedule import subsequences_text
 from .tables import table
 
 #: Longer tables are cut here, and say so.
@@ -25,6 +27,9 @@ def mesh_text(plan: Plan, *, rank: int | None = None, ranks_per_node: int | None
         lines += [f"    {group}" for group in _groups(plan.mesh, axis.name, rank)]
     if plan.block is not None:
         lines += ["", *blocks_text(plan.block)]
+    if unequal(plan):
+        text = subsequences_text(plan.slices, lengths_of(plan))
+        lines += ["", f"each sequence goes through {'+'.join(plan.axes_of('pipeline'))} in {text}"]
     return "\n".join(lines) + "\n"
 
 

@@ -16,6 +16,7 @@ from meshlang.plan.diff import diff
 from meshlang.plan.ir import Plan
 from meshlang.plan.slices import alike, attention_share, costs_of, lengths_of, shares, unequal
 from meshlang.report.lock import lock_text
+from meshlang.report.mesh import mesh_text
 from meshlang.report.plan import plan_text
 from meshlang.source import Source
 
@@ -121,6 +122,8 @@ def test_lengths_are_told() -> None:
     """Text, JSON and lock have them where they differ, and `diff` says how they changed."""
     assert "4 microbatches of 4 subsequences of 400, 256, 256, 112 tokens" in plan_text(WRITTEN)
     assert "4 microbatches of 4 subsequences, two" in plan_text(EQUAL)
+    assert mesh_text(WRITTEN).endswith("each sequence goes through pp in 4 subsequences of 400, 256, 256, 112 tokens\n")
+    assert "each sequence" not in mesh_text(EQUAL)
     assert lengths_of(from_json(to_json(WRITTEN))) == lengths_of(WRITTEN)
     assert tomllib.loads(lock_text(WRITTEN))["pipeline"]["lengths"] == [400, 256, 256, 112]
     assert "lengths" not in tomllib.loads(lock_text(EQUAL))["pipeline"]

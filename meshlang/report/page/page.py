@@ -14,6 +14,7 @@ from ...diagnostics import counted
 from ...fold import ranges
 from ...plan.cost import memory
 from ...plan.ir import Plan
+from ...plan.slices import lengths_of, unequal
 from ...plan.stages import stages_at
 from ..pictures.canvas import Picture
 from ..pictures.markup import Markup, joined, safe, tag
@@ -21,7 +22,7 @@ from ..pictures.palette import SERIES, shared, variables
 from ..pictures.tensors import Group
 from ..pictures.timeline import timeline_data
 from ..plan import ROLES
-from ..schedule import costs_text
+from ..schedule import costs_text, subsequences_text
 from ..tables import bytes_text, shape_text
 from .contents import MOST_TENSORS, Contents
 from .origins import TIMES, Anchors, decided_table, listings_markup
@@ -205,7 +206,9 @@ def _pipeline(shown: Contents, picture: Picture) -> list[Markup]:
     assert shown.timeline is not None
     assert shown.plan.pipeline is not None
     timeline = shown.timeline
-    note = f"{shown.plan.pipeline.schedule}: makespan {timeline.makespan:g}, bubble {100 * timeline.bubble:.2f} %, "
+    differ = f", {subsequences_text(shown.plan.slices, lengths_of(shown.plan))}" if unequal(shown.plan) else ""
+    note = f"{shown.plan.pipeline.schedule}{differ}: makespan {timeline.makespan:g}, "
+    note += f"bubble {100 * timeline.bubble:.2f} %, "
     note += f"most activations held {max(timeline.peaks):.4g}. A unit of time is the forward of one sequence on one "
     note += f"rank's share of the model; {costs_text(shown.costs)}."
     buttons = [
