@@ -108,11 +108,17 @@ def _doc(found: Any) -> Iterator[str]:
     for part in _sections(found):
         kind = part.kind.value
         if kind == "text":
-            yield _text(part.value)
+            yield _text(_listed(part.value, found) if found.is_class else part.value)
         elif kind == "parameters":
             yield "\n".join(f"- `{item.name}`: {_plain(item.description)}" for item in part.value)
         elif kind == "raises":
             yield "\n".join(f"- raises `{item.annotation}`: {_plain(item.description)}" for item in part.value)
+
+
+def _listed(text: str, found: Any) -> str:
+    """The text of a class, in which lines such as "axis: of the mesh" are a list."""
+    names = "|".join(re.escape(name) for name in found.members)
+    return re.sub(rf"^({names}): ", r"- `\1`: ", text, flags=re.MULTILINE) if names else text
 
 
 def _text(text: str) -> str:
