@@ -58,6 +58,7 @@ class Case:
 CASES = {
     "tiny": Case(model="llama/tiny", ranks=8, memory=2, seq=1024, batch=256),
     "blocks": Case(model="block_diffusion/1B", ranks=8, memory=80, batch=64),
+    "8B-node": Case(model="llama3/8B", ranks=8, memory=80, batch=16),
     "8B": Case(model="llama3/8B", ranks=64, memory=80),
     "70B": Case(model="llama3/70B", ranks=512, memory=80),
 }
