@@ -91,14 +91,18 @@ CASES = crossed() | {
 SAMPLE = {
     "block_diffusion, block 2, not stored, float64",
     "block_diffusion, block 4, 10 blocks, gathered, float64",
+    "block_diffusion, block 4, 10 blocks, combined, float64",
     "block_diffusion, block 4, 14 blocks, ring, float32",
     "block_diffusion, block 4, rings of two, float64",
+    "block_diffusion, block 4, window, float64",
     "block_diffusion, block 2, combined, float64",
     "block_diffusion, block 2, views share, last pruned, float64",
+    "block_diffusion, block 2, tp 2, last pruned, float64",
     "block_diffusion, fsdp 2, block 2, gathered, float64",
     "block_diffusion, block 2, tp 2, gathered, float64",
     "block_diffusion, block 2, recomputed, gathered, float64",
     "block_diffusion, pp 2, block 2, 1f1b, gathered, float64",
+    "block_diffusion, pp 2, block 2, head apart, last pruned, float64",
 }
 
 TABLE = {f"block_diffusion, {name}": (name,) for name in CASES}
@@ -110,7 +114,7 @@ NARROW = {
     for size in ("block 2", "block 4")
     if f"{size}, {way}" in CASES
 }
-NARROW_SAMPLE: set[str] = set()
+NARROW_SAMPLE = {"block_diffusion, block 2, gathered, bfloat16", "block_diffusion, block 4, views share, bfloat16"}
 
 
 @pytest.mark.parametrize(("name", "dtype"), rows(TABLE, SAMPLE))
@@ -123,6 +127,15 @@ def test_step_is_that_of_one_rank(name: str, dtype: str, ranks: RankPool, refere
 def test_step_in_bfloat16_is_near(name: str, dtype: str, ranks: RankPool, references: References) -> None:
     """Computed in bfloat16, loss and every gradient are within 3e-2 of one rank's in float32."""
     held(CASES[name], dtype, "float32", ranks, references)
+
+
+@pytest.mark.parametrize("name", ["fsdp 2, block 2, gathered", "block 2, tp 2, sequence", "block 2, views share"])
+def test_types_are_those_of_the_plan(name: str, ranks: RankPool, references: References) -> None:
+    """spmd_types follows every value through both streams, and finds no fault."""
+    plan = plan_of(CASES[name], "float64")
+    path = references.path(REFERENCE, plan, CASES[name].recipe)
+    reports = ranks.run(STEP, CASES[name].recipe, plan, path, {"typecheck": True}, ranks=plan.ranks)
+    assert all(report.worst <= BOUNDS["float64"] for report in reports)
 
 
 def held(case: Blocks, dtype: str, reference: str, ranks: RankPool, references: References) -> None:
