@@ -6,13 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, final
 
-from meshlang.strategy import Context, Diagnostic, Edge, Plan, Strategy
+from meshlang.strategy import Context, Diagnostic, Plan, Strategy
 
 from .block_layout import Streams, block_streams, length
 from .block_plan import (
-    KEPT,
     KERNEL,
-    ROWS,
     Call,
     Exchange,
     Kernel,
@@ -153,12 +151,6 @@ def _window(strategy: CSBP, context: Context) -> Iterator[Diagnostic]:
         yield context.finding("block-window", message, key="transport", notes=("leave one of the two out",))
 
 
-def _cuts(edge: Edge) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """(names, axes that cut them) of each dim on either side."""
-    for layout in (edge.src, edge.dst):
-        yield from zip(edge.names, layout.dims, strict=True)
-
-
 def _views(strategy: CSBP, context: Context) -> Iterator[Diagnostic]:
     if strategy.share_clean and views_of(context.plan).count == 1:
         message = f"`share_clean` shares one clean stream among several views, and `{context.plan.model}` has one"
@@ -166,19 +158,12 @@ def _views(strategy: CSBP, context: Context) -> Iterator[Diagnostic]:
 
 
 def _pruned_rows(strategy: CSBP, context: Context) -> Iterator[Diagnostic]:
-    """No tensor axis cuts rows of which some are left out."""
+    """What was not shown to be right together with a tensor axis."""
     plan = context.plan
-    tensor = [axis for axis in plan.axes_of("tensor") if plan.mesh.size(axis) > 1]
-    for axis in tensor if strategy.prune_last else ():
-        if any(axis in axes for edge in plan.edges for names, axes in _cuts(edge) if names in (ROWS, KEPT)):
-            message = f"`prune_last` leaves rows out, and `{axis}` = {plan.mesh.size(axis)} cuts the rows of each rank"
-            note = "a rank's rows are its corrupted ones, then its clean ones: one part of them would be left out whole"
+    for axis in plan.axes_of("tensor") if strategy.prune_last else ():
+        if plan.mesh.size(axis) > 1:
+            message = (
+                f"`prune_last` leaves rows out of the last layer, and `{axis}` = {plan.mesh.size(axis)} moves them"
+            )
+            note = "its collectives there are not held to a plan's list: the two do not run together"
             yield context.finding("block-prune", message, key="prune_last", notes=(note,))
-    ranks, seq = plan.mesh.size(strategy.axis), plan.sizes.seq
-    if seq is None or strategy.block_size < 1 or seq // strategy.block_size % ranks == 0:
-        return
-    for axis in tensor:
-        count = seq // strategy.block_size
-        message = f"{count} blocks do not divide over `{strategy.axis}` = {ranks}, and `{axis}` moves rows of each rank"
-        note = "a plan has one size for all ranks: where a tensor axis moves rows, all ranks have as many blocks"
-        yield context.finding("block-uneven", message, key="axis", notes=(note,))

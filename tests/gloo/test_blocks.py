@@ -57,6 +57,8 @@ def crossed() -> dict[str, Blocks]:
                 if mesh == TWO:
                     continue  # that of four ranks is a row of its own
                 mesh = mesh | FOUR
+            if condition == "block 2, tp 2" and way == "last pruned":
+                continue  # refused
             if condition == "block 2, two views" and case.flavor != "tiny":
                 continue  # two views are what it shares one clean stream among
             found[f"{condition}, {way}"] = replace(case, **changed | {"mesh": mesh})
@@ -68,9 +70,6 @@ CASES = crossed() | {
     "block 4, last pruned, ring": Blocks(mesh=FOUR, options={"prune_last": True, "transport": "ring"}),
     "block 2, views share, last pruned": Blocks(
         mesh=TWO, flavor="tiny_complementary", options={"share_clean": True, "prune_last": True}
-    ),
-    "block 2, tp 2, views share, last pruned": Blocks(
-        mesh={"block": 2, "tp": 2}, flavor="tiny_complementary", options={"share_clean": True, "prune_last": True}
     ),
     "pp 2, block 2, head apart, last pruned": Blocks(
         mesh={"pp": 2, "block": 2},
@@ -94,10 +93,8 @@ SAMPLE = {
     "block_diffusion, block 4, 10 blocks, combined, float64",
     "block_diffusion, block 4, 14 blocks, ring, float32",
     "block_diffusion, block 4, rings of two, float64",
-    "block_diffusion, block 4, window, float64",
     "block_diffusion, block 2, combined, float64",
     "block_diffusion, block 2, views share, last pruned, float64",
-    "block_diffusion, block 2, tp 2, last pruned, float64",
     "block_diffusion, fsdp 2, block 2, gathered, float64",
     "block_diffusion, block 2, tp 2, gathered, float64",
     "block_diffusion, block 2, recomputed, gathered, float64",
@@ -127,15 +124,6 @@ def test_step_is_that_of_one_rank(name: str, dtype: str, ranks: RankPool, refere
 def test_step_in_bfloat16_is_near(name: str, dtype: str, ranks: RankPool, references: References) -> None:
     """Computed in bfloat16, loss and every gradient are within 3e-2 of one rank's in float32."""
     held(CASES[name], dtype, "float32", ranks, references)
-
-
-@pytest.mark.parametrize("name", ["fsdp 2, block 2, gathered", "block 2, tp 2, sequence", "block 2, views share"])
-def test_types_are_those_of_the_plan(name: str, ranks: RankPool, references: References) -> None:
-    """spmd_types follows every value through both streams, and finds no fault."""
-    plan = plan_of(CASES[name], "float64")
-    path = references.path(REFERENCE, plan, CASES[name].recipe)
-    reports = ranks.run(STEP, CASES[name].recipe, plan, path, {"typecheck": True}, ranks=plan.ranks)
-    assert all(report.worst <= BOUNDS["float64"] for report in reports)
 
 
 def held(case: Blocks, dtype: str, reference: str, ranks: RankPool, references: References) -> None:

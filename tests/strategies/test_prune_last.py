@@ -15,15 +15,14 @@ from meshlang.source import Source
 CARD = Path(__file__).parents[2] / "models" / "block_diffusion" / "card.toml"
 
 
-def plan_of(*, pruned: bool, tp: int = 2, flavor: str = "tiny", more: str = "") -> Plan:
-    """A plan over block 2 x tp."""
+def plan_of(*, pruned: bool, flavor: str = "tiny", more: str = "") -> Plan:
+    """A plan over block 2."""
     text = f"""
         meshlang = 1
         model = "block_diffusion/{flavor}"
-        include = ["preset:{"tensor_parallel" if tp > 1 else "whole_weights"}"]
+        include = ["preset:whole_weights"]
         [mesh]
         block = 2
-        tp = {tp}
         [sizes]
         batch = 4
         seq = 128
@@ -37,19 +36,6 @@ def plan_of(*, pruned: bool, tp: int = 2, flavor: str = "tiny", more: str = "") 
     """
     cards = Cards(extra={"block_diffusion": CARD})
     return compile(Request(source=Source(name="spec.toml", text=text), cards=cards))
-
-
-def sent(plan: Plan, pass_: str) -> int:
-    """Bytes that are moved over tp in a pass."""
-    return sum((call.bytes or 0) * call.count for call in plan.collectives if (call.axis, call.pass_) == ("tp", pass_))
-
-
-def test_last_layer_moves_half_of_the_rows() -> None:
-    """A forward's two sums over tp are for corrupted rows alone; in the backward three: of queries, w1 and w3."""
-    rows = 2 * 128 // 2 * 4 * 128 * 4  # of both streams on a rank, in bytes
-    whole, pruned = plan_of(pruned=False), plan_of(pruned=True)
-    assert sent(whole, "forward") - sent(pruned, "forward") == 2 * rows // 2
-    assert sent(whole, "backward") - sent(pruned, "backward") == 3 * rows // 2
 
 
 def test_other_layers_are_as_before() -> None:
@@ -69,7 +55,7 @@ def test_other_layers_are_as_before() -> None:
 )
 def test_rows_and_pairs_of_the_last_layer(flavor: str, more: str, share: int) -> None:
     """Of one clean stream and as many views as there are, the views stay; the document says so, and the table."""
-    blocks = plan_of(pruned=True, tp=1, flavor=flavor, more=more).block
+    blocks = plan_of(pruned=True, flavor=flavor, more=more).block
     assert blocks is not None
     assert blocks.last_rows == tuple(rows * (share - 1) // share for rows in blocks.rows)
     assert blocks.last_pairs == tuple(pairs * (share - 1) // share for pairs in blocks.pairs)
