@@ -30,6 +30,6 @@ def rank_peak(recipe: str, plan: Plan) -> int:
                 for infos in (*stage.args_recv_info.values(), *stage.grad_recv_info.values()):
                     for info in infos:
                         if getattr(info, "buffer", None) is not None:
-                            live.add(info.buffer.untyped_storage(), "buffer")
+                            live.add(info.buffer.untyped_storage())
             pipeline.step(config, schedule, parts, mine, tokens, parallel_dims)
         return live.peak
