@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
+from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.attention.flex_attention import create_block_mask
 
 from ..plan.ir import Plan
@@ -173,7 +174,11 @@ def part_of_mask(mask: Any, piece: Piece) -> Any:
 
 
 class _Carry(torch.autograd.Function):
-    """q, k and v of one subsequence -> its output; keys and values before it come from the store."""
+    """q, k and v of one subsequence -> its output; keys and values before it come from the store.
+
+    What attention saves is kept here, also inside a checkpointed module, which keeps the queries and keys anyway:
+    its backward is a backward of its own, and torch would run the module's forward again for each of them.
+    """
 
     @staticmethod
     def forward(ctx, q, k, v, kept, piece, attend, keep):  # type: ignore[no-untyped-def]
@@ -181,7 +186,7 @@ class _Carry(torch.autograd.Function):
         if not keep:
             return attend(q, keys, values)
         leaves = tuple(each.detach().requires_grad_() for each in (q, keys, values))
-        with torch.enable_grad():
+        with torch.enable_grad(), saved_tensors_hooks(torch.Tensor.detach, _itself):
             out = attend(*leaves)
         ctx.kept, ctx.piece, ctx.leaves, ctx.out = kept, piece, leaves, out
         return out.detach()
@@ -191,6 +196,10 @@ class _Carry(torch.autograd.Function):
         dq, dk, dv = torch.autograd.grad(ctx.out, ctx.leaves, grad)
         ctx.leaves = ctx.out = None
         return dq, *ctx.kept.take(ctx.piece, (dk, dv)), None, None, None, None
+
+
+def _itself(saved: torch.Tensor) -> torch.Tensor:
+    return saved
 
 
 def install(plan: Plan, model: nn.Module, now: Now) -> tuple[Carrying, ...]:
