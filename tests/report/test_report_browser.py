@@ -189,7 +189,7 @@ def test_timeline_tells_operations(opened: Opened) -> None:
         "pp 0, stage 0",
         "sequence 0, subsequence 2",
         "0.5 to 0.75",
-        "held then: 0.75",
+        "held then: 0.8067",
     ]
     assert opened.one(".curve.top").get_attribute("data-rank") == "0"
     opened.page.mouse.move(*_at(opened, 7, 0.2))
