@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, final
 
@@ -111,20 +111,27 @@ def _exchange(strategy: CSBP, streams: Streams) -> Exchange:
 
 
 def _within_window(streams: Streams) -> Exchange:
-    """Messages between neighbours. Ranks at the ends send fewer: the list has those of the rank that sends most."""
-    sent: dict[int, list[int]] = {}
-    for (source, _), runs in streams.moves().items():
-        sent.setdefault(source, []).append(length(runs))
-    most = max(sent.values(), key=lambda sizes: (len(sizes), sum(sizes)), default=[])
-    total = sum(map(sum, sent.values()))
-    passes: tuple[tuple[Pass, str], ...] = (
-        ("forward", "clean keys and values in the window"),
-        ("backward", "gradients of clean keys and values in the window"),
+    """Messages between neighbours, whose gradients go back in the backward.
+
+    Ranks at the ends have fewer: each pass lists the messages of the rank that sends most in it.
+    """
+    moves = {pair: length(runs) for pair, runs in streams.moves().items()}
+    calls = (
+        *_busiest(moves, 0, "forward", "clean keys and values in the window"),
+        *_busiest(moves, 1, "backward", "gradients of clean keys and values in the window"),
     )
-    calls: tuple[Call, ...] = tuple(
-        ("send", pass_, what, size, most.count(size)) for pass_, what in passes for size in sorted(set(most))
-    )
+    total = sum(moves.values())
     return Exchange(calls=calls, forward=(total, streams.ranks), backward=(total, streams.ranks))
+
+
+def _busiest(moves: Mapping[tuple[int, int], int], end: int, pass_: Pass, what: str) -> Iterator[Call]:
+    """The messages of the rank that sends most tokens; it is at this end of the moves of keys and values."""
+    sent: dict[int, list[int]] = {}
+    for pair, tokens in moves.items():
+        sent.setdefault(pair[end], []).append(tokens)
+    most = max(sent.values(), key=lambda sizes: (sum(sizes), len(sizes)), default=[])
+    for size in sorted(set(most)):
+        yield "send", pass_, what, size, most.count(size)
 
 
 # Constraints
