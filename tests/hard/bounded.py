@@ -1,13 +1,12 @@
 """One command in a process of its own, with its seconds of the processor and its most memory.
 
 Processes are forked from one that has read meshlang's modules already, so a case costs what it asks and not another
-start of Python; `begun` is a whole process, start and all.
+start of Python, unless it is to begin anew.
 """
 
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -30,17 +29,6 @@ class Used:
     memory: int
 
 
-def begun(words: Sequence[str], folder: Path) -> Used:
-    """`meshlang WORDS` as a whole process; its memory may be that of the process that started it, if that has more."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    command = [sys.executable, "-m", "meshlang", *words]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    memory = after.ru_maxrss * 1024
-    return Used(code=done.returncode, out=done.stdout, err=done.stderr, seconds=seconds, memory=memory)
-
-
 class Forks:
     """A process that forks for each command that it is asked for."""
 
@@ -48,11 +36,12 @@ class Forks:
         words = [sys.executable, str(Path(__file__).with_name("forks.py"))]
         self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def used(self, words: Sequence[str], folder: Path) -> Used:
-        """`meshlang WORDS` in a folder."""
+    def used(self, words: Sequence[str], folder: Path, *, anew: bool = False) -> Used:
+        """`meshlang WORDS` in a folder; `anew` with a start of Python, all that a user waits for."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        print(json.dumps({"words": list(words), "folder": str(folder)}), file=self._process.stdin, flush=True)
+        asked = {"words": list(words), "folder": str(folder), "anew": anew}
+        print(json.dumps(asked), file=self._process.stdin, flush=True)
         return Used(**json.loads(self._process.stdout.readline()))
 
     def close(self) -> None:

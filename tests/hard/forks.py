@@ -43,13 +43,15 @@ def _quietly(words: list[str]) -> None:
             os.close(out)
 
 
-def _child(words: list[str], folder: str, out: int, err: int) -> None:
+def _child(words: list[str], folder: str, out: int, err: int, anew: bool) -> None:
     os.dup2(out, 1)
     os.dup2(err, 2)
     os.chdir(folder)
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESSES, ADDRESSES))
     resource.setrlimit(resource.RLIMIT_CPU, (PROCESSOR, PROCESSOR))
     signal.alarm(CLOCK)
+    if anew:
+        os.execv(sys.executable, [sys.executable, "-m", "meshlang", *words])
     try:
         main(words, standalone_mode=True)
     except SystemExit as stop:
@@ -66,11 +68,11 @@ def _child(words: list[str], folder: str, out: int, err: int) -> None:
     os._exit(code)
 
 
-def _run(words: list[str], folder: str) -> dict[str, object]:
+def _run(words: list[str], folder: str, anew: bool) -> dict[str, object]:
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         child = os.fork()
         if child == 0:
-            _child(words, folder, out.fileno(), err.fileno())
+            _child(words, folder, out.fileno(), err.fileno(), anew)
         _, status, usage = os.wait4(child, 0)
         out.seek(0)
         err.seek(0)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bounded import MEMORY, SECONDS, Forks, Used, begun
+from bounded import MEMORY, SECONDS, Forks, Used
 from cases import FILES, FINE, GOOD, LOCKS, NO_FILES, OUTSIDE, OWN_CARD, SPECS, TRILLION, WIDE
 from large import at_once, cards_at_once
 
@@ -103,9 +103,9 @@ def test_large_cards_are_found_out(name: str, size: int, forks: Forks, folder: P
     checked(forks, folder, OWN_CARD)
 
 
-def test_100_mb_are_a_finding(folder: Path) -> None:
+def test_100_mb_are_a_finding(forks: Forks, folder: Path) -> None:
     """A file of 100 MB is not read; measured on a whole process, from Python's start."""
-    done = begun(["check", "large.bin", "--format", "short"], folder)
+    done = forks.used(["check", "large.bin", "--format", "short"], folder, anew=True)
     assert (done.code, done.out) == (1, "large.bin:1:1: error[too-large]: large.bin has more than 1 MiB\n")
     held(done)
 
