@@ -78,7 +78,7 @@ def test_what_runs_otherwise_is_told(tmp_path: Path, text: str, laid: str, line:
     ("text", "laid", "line"),
     [
         (PIPELINE, "pipeline.schedule=chimera", 'schedule = "chimera"'),
-        (PIPELINE, "pipeline.sync=lazy", 'keys = "weights together; sync lazy"'),
+        (PIPELINE, "pipeline.sync=lazy", 'keys = "weights together; directions even; sync lazy"'),
         (PIPELINE, "pipeline.microbatches=4", "microbatches = 4"),
         (
             BLOCKS,
