@@ -64,7 +64,7 @@ def test_bytes_that_are_no_order(tmp_path: Path) -> None:
     ("old", "new", "at", "message"),
     [
         ("3W1", "3X1", "3X1", "`3X1` is no action, such as 0F0, 0B0, 0I0 or 0W0"),
-        ("0F1,,", "0F1,0F1,", "0F1", "0F1 is there 2 times"),
+        ("0F1,,", "0F1,0F1,", "0F1", "0F1 is there more than once"),
         ("3F0", "1F0", "1F0", "stage 1 is on rank 0 and on rank 1"),
         ("2F0", "2F5", "2F5", "2F5 is of microbatch 5, and there are 2"),
     ],
