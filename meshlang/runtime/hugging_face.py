@@ -31,7 +31,7 @@ def built(config: Mapping[str, Any]) -> nn.Module:
         raise ConfigError(f"the model is built by transformers, and there is no module `{error.name}`") from error
     known = transformers.CONFIG_MAPPING
     kind = config.get("model_type")
-    if kind not in known:
+    if not isinstance(kind, str) or kind not in known:
         raise ConfigError(f"transformers {transformers.__version__} knows no model_type `{kind}`")
     settings = {key: value for key, value in config.items() if key not in (*PLANS, "auto_map", "quantization_config")}
     try:
