@@ -92,7 +92,7 @@ def install(plan: Plan, use: StrategyUse, model: nn.Module, mesh: DeviceMesh | N
     for looks in attending(plan, use.axis):
         module = model.get_submodule(looks.module)
         ports = tuple(edge.port.removeprefix("input.") for edge in (*looks.others, *looks.whole))
-        module.forward = BlockAttend(  # type: ignore[method-assign]
+        module.forward = BlockAttend(
             exchange=exchange,
             corrupted=others,
             kernel=str(options.get("kernel", "auto")),
@@ -151,7 +151,7 @@ class BlockAttend:
         work = Work(
             rows=rows, exchange=self.exchange, corrupted=self.corrupted, kernel=kernel_for(self.kernel, q.device)
         )
-        out: torch.Tensor = _Attend.apply(q, k, v, work)  # type: ignore[assignment]
+        out: torch.Tensor = _Attend.apply(q, k, v, work)
         return out.transpose(1, 2)
 
 
@@ -211,7 +211,7 @@ class _Attend(torch.autograd.Function):
     """q (B, N, R or fewer, H), k and v (B, K, R, H) -> the output, as q."""
 
     @staticmethod
-    def forward(ctx, q, k, v, work):  # type: ignore[no-untyped-def]
+    def forward(ctx, q, k, v, work):
         count = work.rows.count
         wide = torch.promote_types(q.dtype, torch.float32)
         out = torch.zeros(q.shape, dtype=wide, device=q.device)
@@ -235,7 +235,7 @@ class _Attend(torch.autograd.Function):
         return out.to(q.dtype)
 
     @staticmethod
-    def backward(ctx, grad):  # type: ignore[no-untyped-def]
+    def backward(ctx, grad):  # pyright: ignore[reportIncompatibleMethodOverride]
         q, k, v, out, lse, *kept = ctx.saved_tensors
         work, count = ctx.work, ctx.work.rows.count
         lse = finite(lse)

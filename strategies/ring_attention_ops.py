@@ -41,7 +41,7 @@ def install(plan: Plan, use: StrategyUse, model: nn.Module, mesh: DeviceMesh | N
     balance = str(dict(use.options)["balance"])
     for looks in looking(plan, use.axis):
         module = model.get_submodule(looks.module)
-        module.forward = RingAttend(  # type: ignore[method-assign]
+        module.forward = RingAttend(
             ring=Ring.of(mesh.get_group()), balance=balance, arguments=_arguments(module), ports=_ports(looks)
         )
 
@@ -122,7 +122,7 @@ class RingAttend:
         def mask_of(owner: int, rows: slice, columns: slice) -> torch.Tensor:
             return part_of_mask(mask.mask_mod, batch, mine[rows], self.tokens(owner, seq, device)[columns])
 
-        out: torch.Tensor = _Ring.apply(q, k, v, self.ring, mask_of, scale)  # type: ignore[assignment]
+        out: torch.Tensor = _Ring.apply(q, k, v, self.ring, mask_of, scale)
         return out.transpose(1, 2)
 
     def tokens(self, rank: int, seq: int, device: torch.device) -> torch.Tensor:
@@ -156,14 +156,14 @@ class _Ring(torch.autograd.Function):
     """q (B, N, T, H), k and v (B, K, T, H) of this rank -> the output of its queries, as q."""
 
     @staticmethod
-    def forward(ctx, q, k, v, ring, mask_of, scale):  # type: ignore[no-untyped-def]
+    def forward(ctx, q, k, v, ring, mask_of, scale):
         out, lse = stream(q, k, v, ring, mask_of, scale)
         ctx.save_for_backward(q, k, v, out, lse)
         ctx.ring, ctx.mask_of, ctx.scale = ring, mask_of, scale
         return out
 
     @staticmethod
-    def backward(ctx, grad):  # type: ignore[no-untyped-def]
+    def backward(ctx, grad):  # pyright: ignore[reportIncompatibleMethodOverride]
         q, k, v, out, lse = ctx.saved_tensors
         grads = stream_back(q, k, v, out, lse, grad, ctx.ring, ctx.mask_of, ctx.scale)
         return *grads, None, None, None

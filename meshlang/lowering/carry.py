@@ -157,7 +157,7 @@ class Carrying:
             return self.forward(**dict(zip(self.ports, (q, k, v), strict=True)), attention_masks=rows, **given)
 
         kept = self.store.of(piece, (k, v))
-        return _Carry.apply(q, k, v, kept, piece, attend, torch.is_grad_enabled())  # type: ignore[return-value]
+        return _Carry.apply(q, k, v, kept, piece, attend, torch.is_grad_enabled())
 
 
 def part_of_mask(mask: Any, piece: Piece) -> Any:
@@ -181,7 +181,7 @@ class _Carry(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, q, k, v, kept, piece, attend, keep):  # type: ignore[no-untyped-def]
+    def forward(ctx, q, k, v, kept, piece, attend, keep):
         keys, values = kept.put(piece, (k, v))
         if not keep:
             return attend(q, keys, values)
@@ -192,7 +192,7 @@ class _Carry(torch.autograd.Function):
         return out.detach()
 
     @staticmethod
-    def backward(ctx, grad):  # type: ignore[no-untyped-def]
+    def backward(ctx, grad):  # pyright: ignore[reportIncompatibleMethodOverride]
         dq, dk, dv = torch.autograd.grad(ctx.out, ctx.leaves, grad)
         ctx.leaves = ctx.out = None
         return dq, *ctx.kept.take(ctx.piece, (dk, dv)), None, None, None, None
@@ -211,7 +211,7 @@ def carry(module: nn.Module, ports: tuple[str, str, str], now: Now) -> Carrying:
     """The module looks at the keys and values of earlier subsequences too."""
     arguments = tuple(signature(type(module).forward).parameters)[1:]
     carrying = Carrying(forward=module.forward, arguments=arguments, ports=ports, now=now)
-    module.forward = carrying  # type: ignore[method-assign]
+    module.forward = carrying
     return carrying
 
 

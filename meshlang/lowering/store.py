@@ -56,7 +56,7 @@ def sum_now(model: FSDPModule) -> None:
     model.set_is_last_backward(True)
     model.set_reshard_after_backward(True)
     model.set_requires_gradient_sync(True)
-    state = fully_shard.state(model)  # type: ignore[attr-defined]
+    state = fully_shard.state(model)  # pyright: ignore[reportFunctionMemberAccess]
     for each in state._state_ctx.all_states:
         for group in each._fsdp_param_groups:
             group.post_backward()

@@ -32,7 +32,7 @@ def receiver(op: Op, program: Program, kinds: dict[tuple[int, int, int], str]) -
     if op.kind == "W" or not 0 <= stage < program.stages:
         return None
     kind = "F" if op.kind == "F" else kinds.get((op.sequence, op.subsequence, stage), "B")
-    taker = Op(kind, op.replica, op.sequence, op.subsequence, stage)  # type: ignore[arg-type]
+    taker = Op(kind, op.replica, op.sequence, op.subsequence, stage)  # pyright: ignore[reportArgumentType]
     return taker, program.host[op.replica, stage]
 
 

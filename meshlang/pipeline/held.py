@@ -212,7 +212,7 @@ class _Run:
         replica, stage, x = self.read(kind, number)
         own, i = divmod(x, self.parts)
         part = i if kind == "F" else self.parts - 1 - i
-        each.row.append(Op(kind, replica, own * self.ways + replica, part, stage))  # type: ignore[arg-type]
+        each.row.append(Op(kind, replica, own * self.ways + replica, part, stage))  # pyright: ignore[reportArgumentType]
         each.busy = True
         heappush(self.events, (now + self.times[kind, stage == self.last][part], rank, kind, number))
         if kind == "W":

@@ -149,7 +149,7 @@ def _own_order(program: Program) -> Iterator[Problem]:
 
 
 def _beside(op: Op, kind: str, step: int) -> Op:
-    return Op(kind, op.replica, op.sequence, op.subsequence + step, op.stage)  # type: ignore[arg-type]
+    return Op(kind, op.replica, op.sequence, op.subsequence + step, op.stage)  # pyright: ignore[reportArgumentType]
 
 
 # Orders of actions

@@ -65,7 +65,7 @@ def same_on_any_mesh(config: Trainer.Config) -> Trainer.Config:
     for fqn, module, _, _ in config.model_spec.model.traverse(Module.Config, recurse=True):
         inits = getattr(module, "param_init", None)
         if inits:
-            module.param_init = {  # type: ignore[attr-defined]
+            module.param_init = {  # pyright: ignore[reportAttributeAccessIssue]
                 key: DrawnWhole(inner=inner, place=f"{fqn} {key}", seed=config.debug.seed)
                 for key, inner in inits.items()
             }

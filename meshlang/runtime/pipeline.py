@@ -164,7 +164,7 @@ class _ContiguousGradient(torch.autograd.Function):
     """The same value; its gradient is contiguous."""
 
     @staticmethod
-    def forward(ctx: Any, value: torch.Tensor) -> torch.Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def forward(ctx: Any, value: torch.Tensor) -> torch.Tensor:
         return value.view_as(value)
 
     @staticmethod

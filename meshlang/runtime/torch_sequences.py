@@ -128,7 +128,7 @@ def ends(lengths: Sequence[int]) -> list[tuple[int, int]]:
 def running(program: Program, stages: list[PipelineStage], loss_fn: Any) -> _PipelineScheduleRuntime:
     """torch's schedule of the Program's order; a microbatch is a subsequence."""
     schedule = _PipelineScheduleRuntime(
-        stages,  # pyright: ignore[reportArgumentType]
+        stages,
         n_microbatches=program.sequences * program.subsequences,
         loss_fn=lambda output, labels, **options: loss_fn(output, labels, **options)[0],
         scale_grads=False,

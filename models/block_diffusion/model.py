@@ -144,7 +144,7 @@ class BlockDiffusion(Decoder):
         config = self.config
         assert isinstance(config, BlockDiffusion.Config)
         assert config.first_attention is not None
-        inner = config.first_attention.inner_attention  # pyright: ignore[reportAttributeAccessIssue]
+        inner = config.first_attention.inner_attention
         if not isinstance(inner, FlexAttention.Config):
             raise TypeError(f"block diffusion needs a mask, which {type(inner).__name__} does not take")
         document_BT = documents(positions[:, : positions.size(1) // config.views])
