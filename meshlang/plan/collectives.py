@@ -7,7 +7,7 @@ strategies put into the plan because their modules communicate inside, and the f
 recomputed modules, which run again.
 
 Under a pipeline each stage makes its own calls. A boundary and the loss make theirs for every
-microbatch, or subsequence of one; with two replicas each takes half of the microbatches.
+microbatch, or subsequence of one; with two replicas each takes its part of the microbatches.
 Gradients of all microbatches are added up where they are and summed over the batch once a step,
 as torch's pipeline stages do with FSDP; `gathers` says how often weights come.
 """
@@ -86,9 +86,10 @@ def _folded(plan: Plan) -> Iterator[Collective]:
     gathered = _gathered(plan)
     units = (call for unit in plan.units for call in _unit(plan, unit, gathered))
     boundaries = (*_within(plan), *_edges(plan))
-    for call in (*boundaries, *_again(plan, boundaries), *_loss(plan), *_sends(plan), *units):
+    between = _between_replicas(plan)
+    for call in (*boundaries, *_again(plan, boundaries), *_loss(plan), *_sends(plan), *units, *between):
         place, _, what = call.where.partition(" ")
-        key = (call.kind, call.axis, known.template(place), what, call.pass_, call.bytes, call.stage)
+        key = (call.kind, call.axis, known.template(place), what, call.pass_, call.bytes, call.stage, call.replica)
         groups.setdefault(key, []).append(call)
     for (_, _, _, what, *_), calls in groups.items():
         where = ", ".join(known.fold(call.where.partition(" ")[0] for call in calls))
@@ -105,11 +106,11 @@ def _places(plan: Plan) -> Known:
 
 def _within(plan: Plan) -> Iterator[Collective]:
     """What strategies put there: calls inside one module, as large as all of the rank's sequences make them."""
-    times = plan.passes // plan.sizes.accumulation // plan.replicas
-    for call in plan.collectives:
+    for call, (replica, batches) in product(plan.collectives, plan.shared):
         size = None if call.bytes is None else call.bytes // plan.passes
         stage = _stage(plan, call.where.partition(" ")[0])
-        yield replace(call, bytes=size, count=call.count * times, stage=stage)
+        times = batches * plan.slices // plan.sizes.accumulation
+        yield replace(call, bytes=size, count=call.count * times, stage=stage, replica=replica)
 
 
 def _again(plan: Plan, calls: Iterable[Collective]) -> Iterator[Collective]:
@@ -137,7 +138,7 @@ def _edges(plan: Plan) -> Iterator[Collective]:
 
 def _moved(edge: Edge, plan: Plan) -> Iterator[Collective]:
     """The calls of an edge like this one, wherever it is."""
-    for share, count in alike(plan):
+    for (replica, batches), (share, count) in product(plan.shared, alike(plan)):
         size = _larger(edge, plan, share)
         for move in moves(edge, plan.mesh):
             for pass_, kind in move.calls():
@@ -147,7 +148,8 @@ def _moved(edge: Edge, plan: Plan) -> Iterator[Collective]:
                     where="",
                     pass_=pass_,
                     bytes=None if size is None else size * DTYPE_BYTES[plan.precision.compute],
-                    count=plan.batches * count // plan.replicas,
+                    count=batches * count,
+                    replica=replica,
                 )
 
 
@@ -192,7 +194,7 @@ def _sends(plan: Plan) -> Iterator[Collective]:
             continue
         edge = plan.by_port.get((stage.modules[-1], "output"))
         ways: tuple[tuple[Pass, Stage, Stage], ...] = (("forward", stage, other), ("backward", other, stage))
-        for (pass_, here, there), (share, count) in product(ways, alike(plan)):
+        for (pass_, here, there), (replica, batches), (share, count) in product(ways, plan.shared, alike(plan)):
             size = None if edge is None else _elements(edge, edge.dst, plan, share)
             yield Collective(
                 kind="send",
@@ -200,8 +202,9 @@ def _sends(plan: Plan) -> Iterator[Collective]:
                 where=f"{stage.modules[-1]} output{' gradient' * (pass_ == 'backward')} to stage {there.index}",
                 pass_=pass_,
                 bytes=None if size is None else size * DTYPE_BYTES[plan.precision.compute],
-                count=plan.batches * count // plan.replicas,
+                count=batches * count,
                 stage=here.index,
+                replica=replica,
             )
 
 
@@ -215,15 +218,16 @@ def _loss(plan: Plan) -> Iterator[Collective]:
     tokens = local_numel(shape, rows, plan.mesh)
     width = DTYPE_BYTES["float64" if plan.precision.compute == "float64" else "float32"]
     axes = [axis for axis in layout.dims[plan.loss.vocab] if plan.mesh.size(axis) > 1]
-    for axis, (share, count) in product(axes, alike(plan)):
+    for axis, (replica, batches), (share, count) in product(axes, plan.shared, alike(plan)):
         yield Collective(
             kind="all_reduce",
             axis=axis,
             where="loss",
             pass_="forward",
             bytes=None if tokens is None else int(tokens * share / plan.batches) * width,
-            count=3 * plan.batches * count // plan.replicas,
+            count=3 * batches * count,
             stage=plan.stages[-1].index if plan.stages else None,
+            replica=replica,
         )
 
 
@@ -300,17 +304,30 @@ def _over_data_axes(
     whole = [axis for axis in plan.axes_of("data", "context") if axis in summed and plan.mesh.size(axis) > 1]
     if whole:
         yield _gradient("all_reduce", "+".join(whole), f"{where} gradients", elements // parts * wide, plan)
-    if plan.replicas > 1:
-        yield from _over_the_pair(plan, elements // parts, where)
 
 
-def _over_the_pair(plan: Plan, elements: int, where: str) -> Iterator[Collective]:
-    """Two ranks hold a stage: the first replica's gets the gradients of both, and gives its weights back."""
-    axis = "+".join(plan.axes_of("pipeline"))
-    wide, state = (elements * DTYPE_BYTES[dtype] for dtype in (plan.precision.reduce, plan.precision.state))
-    yield _gradient("send", axis, f"{where} gradients to the first replica", wide, plan)
-    weights = f"{where} weights to the second replica"
-    yield Collective(kind="send", axis=axis, where=weights, pass_="forward", bytes=state, count=1)
+def _between_replicas(plan: Plan) -> Iterator[Collective]:
+    """Two ranks hold a stage: the first replica's gets the gradients of both, and gives its weights back.
+
+    Each goes as one message for a stage, in the element type in which both are kept.
+    """
+    axis, known = "+".join(plan.axes_of("pipeline")), Known(module for stage in plan.stages for module in stage.modules)
+    for stage in plan.stages:
+        if stage.mirror is None or stage.mirror == stage.coordinate:
+            continue
+        held = [tensor for tensor in plan.tensors if plan.stage_of.get(tensor.fqn) is stage]
+        size = sum(_kept(plan, tensor) for tensor in held if tensor.kind == "parameter")
+        where = "+".join(known.fold(stage.modules))
+        gradients = _gradient("send", axis, f"{where} gradients to the first replica", size, plan)
+        yield replace(gradients, stage=stage.index, replica=1)
+        weights = f"{where} weights to the second replica"
+        back = Collective(kind="send", axis=axis, where=weights, pass_="forward", bytes=size, count=1)
+        yield replace(back, stage=stage.index, replica=0)
+
+
+def _kept(plan: Plan, tensor: Tensor) -> int:
+    """Bytes of a parameter on a rank."""
+    return padded(plan, tensor) // plan.mesh.product(tensor.stored) * DTYPE_BYTES[plan.precision.state]
 
 
 def _joined(plan: Plan, axes: tuple[str, ...]) -> str:

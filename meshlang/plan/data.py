@@ -12,6 +12,7 @@ from ..pipeline.notation import program_data, read_program
 from ..placement import Layout
 from .blocks import from_data as read_blocks
 from .blocks import to_data as block_data
+from .calls import calls_at
 from .cost import memory
 from .ir import (
     Collective,
@@ -154,16 +155,12 @@ def memory_data(plan: Plan) -> dict[str, Any]:
 
 def communication(plan: Plan, rank: int) -> dict[str, Any]:
     """Axis -> messages and bytes of a step of the rank's, None where a size is not known; derived, not read again."""
-    here = plan.mesh.coordinate(rank)
-    axes = plan.axes_of("pipeline")
-    held = {stage.index for stage in plan.stages if all(here[axis] in stage.coordinates for axis in axes)}
     found: dict[str, Any] = {}
-    for call in plan.collectives:
-        if call.stage is None or call.stage in held:
-            entry = found.setdefault(call.axis, {"messages": 0, "bytes": 0})
-            entry["messages"] += call.count
-            known = entry["bytes"] is not None and call.bytes is not None
-            entry["bytes"] = entry["bytes"] + call.count * (call.bytes or 0) if known else None
+    for call in calls_at(plan, rank):
+        entry = found.setdefault(call.axis, {"messages": 0, "bytes": 0})
+        entry["messages"] += call.count
+        known = entry["bytes"] is not None and call.bytes is not None
+        entry["bytes"] = entry["bytes"] + call.count * (call.bytes or 0) if known else None
     return found
 
 

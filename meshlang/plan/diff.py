@@ -257,7 +257,8 @@ def _numbered(plan: Plan) -> Iterator[tuple[int, Collective]]:
 
 
 def _where(call: Collective) -> str:
-    return call.where if call.stage is None else f"{call.where} in stage {call.stage}"
+    replica = "" if call.replica is None else f", replica {call.replica}"
+    return call.where if call.stage is None else f"{call.where} in stage {call.stage}{replica}"
 
 
 def _calls(entry: tuple[int, int | None] | None) -> str:

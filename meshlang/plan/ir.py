@@ -6,6 +6,7 @@ is laid out on both sides, and of every collective that follows from these, how 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -75,6 +76,7 @@ class Collective:
     reduce-scatter takes, what an all-reduce or all-to-all works on), or None without `[sizes]`.
     count: calls a step.
     stage: the stage whose ranks make the calls; None where all ranks make them.
+    replica: whose copy of the stage makes them; None where each copy does, so many times.
     """
 
     kind: Kind
@@ -84,6 +86,7 @@ class Collective:
     bytes: int | None
     count: int
     stage: int | None = None
+    replica: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -285,6 +288,17 @@ class Plan:
     def replicas(self) -> int:
         """Copies of every stage along the pipeline axis; each takes its share of the passes."""
         return 2 if any(stage.mirror is not None for stage in self.stages) else 1
+
+    @cached_property
+    def shared(self) -> tuple[tuple[int | None, int], ...]:
+        """(replica, how many of `batches` go through it); one entry, of None, where as many go through each."""
+        program = self.pipeline.program if self.pipeline is not None else None
+        if self.replicas == 1 or program is None:
+            return ((None, self.batches // self.replicas),)
+        went = Counter(program.replica_of.values())
+        if len({went[replica] for replica in range(program.replicas)}) == 1:
+            return ((None, self.batches // self.replicas),)
+        return tuple((replica, went[replica] * self.sizes.accumulation) for replica in range(program.replicas))
 
     def recomputes(self, module: str) -> bool:
         """Whether a module's forward runs again in the backward: it is recomputed, or lies in one that is."""

@@ -6,7 +6,6 @@ refused here with its reason; nothing is lowered that was not shown to give righ
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from importlib.util import find_spec
 from itertools import pairwise
@@ -163,21 +162,7 @@ def _pipelines(plan: Plan, resolved: Resolved, bag: Bag) -> None:
         bag.add(Diagnostic(code="not-launchable", message=message, label=Label(span=name.span)))
     for message in _never_ends(plan):
         bag.add(Diagnostic(code="not-launchable", message=f"`{name.value}`: {message}", label=Label(span=name.span)))
-    _halves(plan, resolved, bag)
     _gathered_again(plan, resolved, bag)
-
-
-def _halves(plan: Plan, resolved: Resolved, bag: Bag) -> None:
-    """A plan counts the calls of a stage for half of the microbatches where it has two replicas."""
-    program = plan.pipeline.program if plan.pipeline is not None else None
-    if program is None or program.replicas == 1 or resolved.spec.pipeline is None:
-        return
-    went = Counter(program.replica_of.values())
-    if went[0] != went[1]:
-        name = resolved.spec.pipeline.schedule.name
-        message = f"`{name.value}` sends {went[0]} microbatches through one replica and {went[1]} through the other"
-        note = "a plan counts the calls of both alike: such an order can be looked at, and is not trained with yet"
-        bag.add(Diagnostic(code="not-launchable", message=message, label=Label(span=name.span), notes=(note,)))
 
 
 def _gathered_again(plan: Plan, resolved: Resolved, bag: Bag) -> None:

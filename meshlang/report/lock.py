@@ -9,7 +9,7 @@ from ..fold import fold
 from ..plan.cost import memory
 from ..plan.ir import Option, PipelineUse, Plan, Stage
 from ..plan.promises import said
-from .plan import grouped
+from .plan import grouped, of_replica
 from .tables import shape_text
 
 _NOTE = "# Written by `meshlang plan --lock`; `--update` writes it anew. Review it as you review code."
@@ -101,6 +101,6 @@ def _collectives(plan: Plan) -> Iterable[tuple[str, str]]:
     for call in plan.collectives:
         size = "?" if call.bytes is None else str(call.bytes)
         stage = "" if call.stage is None else f"stage {call.stage}: "
-        key = f"{stage}{call.pass_} {call.kind} over {call.axis}: {call.where}"
+        key = f"{stage}{call.pass_} {call.kind} over {call.axis}: {call.where}{of_replica(call)}"
         rows.setdefault(key, []).append(f"{call.count} of {size} bytes")
     return ((key, " + ".join(values)) for key, values in rows.items())

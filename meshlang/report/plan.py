@@ -7,12 +7,12 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 
 from ..diagnostics import counted
 from ..fold import fold, ranges, template
+from ..plan.calls import calls_at
 from ..plan.collectives import moves
 from ..plan.cost import memory
 from ..plan.ir import Collective, Edge, Plan, Precision, Tensor
 from ..plan.promises import said
 from ..plan.slices import lengths_of
-from ..plan.stages import stages_at
 from .blocks import blocks_text
 from .schedule import subsequences_text
 from .tables import bytes_text, shape_text, table
@@ -183,7 +183,8 @@ def _collectives(plan: Plan, rank: int) -> list[str]:
     found: dict[tuple[object, ...], list[Collective]] = {}
     for call in sorted(plan.collectives, key=lambda call: call.pass_ != "forward"):
         alike = call.where if call.stage is None else _template(call.where)
-        found.setdefault((call.pass_, call.kind, call.axis, call.count, call.bytes, alike), []).append(call)
+        key = call.pass_, call.kind, call.axis, call.count, call.bytes, alike, call.replica
+        found.setdefault(key, []).append(call)
     rows = [
         [call.pass_, call.kind, call.axis, str(call.count), bytes_text(call.bytes), *_where(calls)]
         for calls in found.values()
@@ -198,20 +199,26 @@ def _where(calls: Sequence[Collective]) -> list[str]:
     stages = [call.stage for call in calls if call.stage is not None]
     if not stages:
         return [calls[0].where]
-    return [ranges(stages), calls[0].where if len(calls) == 1 else _template(calls[0].where)]
+    where = calls[0].where if len(calls) == 1 else _template(calls[0].where)
+    return [ranges(stages), f"{where}{of_replica(calls[0])}"]
+
+
+def of_replica(call: Collective) -> str:
+    """Whose copy of a stage makes the calls, where that is not both, and is not said."""
+    said = call.replica is None or call.where.endswith(" replica")
+    return "" if said else f" of replica {call.replica}"
 
 
 def _template(where: str) -> str:
     """Folded names without their numbers: `layers.[0-1].wo output to stage 1` -> `layers.*.wo output to the next`."""
-    open_ = re.sub(r"\.(\d+|\[[\d,-]+\])(?=[., ]|$)", ".*", where)
+    open_ = re.sub(r"\.(\d+|\[[\d,-]+\])(?=[.,+ ]|$)", ".*", where)
     word = "previous" if "gradient to stage" in where else "next"
     return re.sub(r" to stage \d+$", f" to the {word} stage", open_)
 
 
 def _totals(plan: Plan, rank: int) -> list[str]:
     """Of all ranks alike, or of one rank's stages."""
-    mine = {stage.index for stage in stages_at(plan, rank)}
-    calls = [call for call in plan.collectives if call.stage is None or call.stage in mine]
+    calls = list(calls_at(plan, rank))
     head = f"rank {rank} " if plan.stages else ""
     return [f"  {head}{line}" for line in _by_axis(calls)]
 

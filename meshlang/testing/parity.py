@@ -18,8 +18,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor
 
+from ..plan.calls import calls_at
 from ..plan.ir import Plan
-from ..plan.stages import stages_at
 from .collectives import Counts, count_collectives, plan_groups
 from .exact import keep_float64, plain_name
 
@@ -62,17 +62,10 @@ class Report:
         return max(self.loss, *self.gradients.values())
 
 
-#: How a plan's messages between the two replicas of a stage end: it lists them by unit, they go by stage.
-BETWEEN_REPLICAS = ("to the first replica", "to the second replica")
-
-
 def planned(plan: Plan, rank: int = 0) -> Counts:
-    """The plan's collectives on one rank, as `count_collectives` counts them, without those between replicas."""
+    """The plan's collectives on one rank, as `count_collectives` counts them."""
     found: Counts = Counter()
-    mine = {stage.index for stage in stages_at(plan, rank)}
-    for call in plan.collectives:
-        if (call.stage is not None and call.stage not in mine) or call.where.endswith(BETWEEN_REPLICAS):
-            continue
+    for call in calls_at(plan, rank):
         found[call.kind, call.axis, call.pass_, call.bytes or 0] += call.count
     return found
 

@@ -184,25 +184,24 @@ class Ran:
 class Counted:
     """Tells the passes of our own executor apart, and which calls the plan's list is held against.
 
-    That leaves out what one replica sends the other, by stage where the plan has units, and the loss that
-    every rank of the pipeline is told for the log.
+    That leaves out the loss that every rank of the pipeline is told for the log.
     """
 
     kind: str = "F"
-    between: bool = False
+    beside: bool = False
     kept: list[bool] = field(default_factory=list)
 
     def __call__(self, name: str, values: Mapping[str, Any]) -> Pass:
         """The pass of a call."""
-        self.kept.append(not self.between)
+        self.kept.append(not self.beside)
         return "forward" if self.kind == "F" else "backward"
 
     def watch(self, schedule: Any) -> None:
         """Follow which operation each stage does, and what the schedule does besides."""
         for part in schedule.parts.values():
             part.before = self._doing(part.before)
-        for name in ("follow", "_sum"):
-            setattr(schedule.sums, name, self._beside(getattr(schedule.sums, name)))
+        for name, kind in (("follow", "F"), ("_sum", "B")):
+            setattr(schedule.sums, name, self._between(getattr(schedule.sums, name), kind))
         schedule.executor.watch.at = self._ending(schedule.executor.watch.at)
 
     def counts(self, issued: Issues) -> Counts:
@@ -217,17 +216,17 @@ class Counted:
 
         return run
 
-    def _beside(self, call: Any) -> Any:
+    def _between(self, call: Any, kind: str) -> Any:
         def run(*args: Any) -> None:
-            self.between = True
+            before, self.kind, self.beside = (self.kind, self.beside), kind, False
             call(*args)
-            self.between = False
+            self.kind, self.beside = before
 
         return run
 
     def _ending(self, at: Any) -> Any:
         def run(place: int, op: Any) -> None:
-            self.between = op is None
+            self.beside = op is None
             at(place, op)
 
         return run

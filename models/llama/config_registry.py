@@ -23,6 +23,12 @@ def debug() -> Trainer.Config:
     return _recipe("debug", training, lr=2e-3)
 
 
+def deep() -> Trainer.Config:
+    """0.5 million parameters in 12 layers: a pipeline of many stages on few cores."""
+    training = float32(steps=60, seq_len=256, local_batch_size=4, global_batch_size=16)
+    return _recipe("deep", training, lr=4e-3)
+
+
 def _recipe(flavor: str, training: TrainingConfig, *, lr: float) -> Trainer.Config:
     return Trainer.Config(
         model_spec=model_registry(flavor),

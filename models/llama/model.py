@@ -40,6 +40,7 @@ class Sizes:
 FLAVORS = {
     "tiny": Sizes(layers=4, embed=128, heads=8, kv_heads=4, mlp=256, vocab=264),
     "debug": Sizes(layers=6, embed=256, heads=16, kv_heads=8, mlp=768, vocab=2048),
+    "deep": Sizes(layers=12, embed=64, heads=4, kv_heads=2, mlp=128, vocab=264),
 }
 
 

@@ -14,7 +14,7 @@ from torchtitan.models.qwen3 import qwen3_configs
 ROOT = Path(__file__).parents[2]
 
 LLAMA3 = ("debugmodel", "1B", "3B", "8B", "70B", "405B")
-LLAMA = ("tiny", "debug")
+LLAMA = ("tiny", "debug", "deep")
 QWEN3 = ("debugmodel", "0.6B", "1.7B", "4B", "8B", "14B", "32B")
 BLOCK_DIFFUSION = ("tiny", "debug", "tiny_complementary", "tiny_shared", "1B", "8B")
 TITAN = {"llama3": llama3_configs, "qwen3": qwen3_configs}

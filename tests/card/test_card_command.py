@@ -25,8 +25,8 @@ def card(*words: str) -> Result:
 @pytest.mark.parametrize(
     ("name", "wanted"),
     [
-        ("llama", "llama: which flavor of the card? llama/tiny, llama/debug"),
-        ("llama/", "llama/: which flavor of the card? llama/tiny, llama/debug"),
+        ("llama", "llama: which flavor of the card? llama/tiny, llama/debug, llama/deep"),
+        ("llama/", "llama/: which flavor of the card? llama/tiny, llama/debug, llama/deep"),
         (MIXER, f"{MIXER}: which flavor of the card? {MIXER}#small, {MIXER}#large"),
         (f"{MIXER}#", f"{MIXER}#: which flavor of the card? {MIXER}#small, {MIXER}#large"),
     ],

@@ -16,6 +16,7 @@ from meshlang.testing.ranks import RankPool
 RECIPES = {
     "llama/tiny": "meshlang_models.llama.config_registry:tiny",
     "llama/debug": "meshlang_models.llama.config_registry:debug",
+    "llama/deep": "meshlang_models.llama.config_registry:deep",
 }
 
 
@@ -23,7 +24,7 @@ def pipe(schedule: str, *, recompute: bool = False, **options: Any) -> Pipe:
     """A schedule with further lines of `[pipeline]` as keywords; with `recompute` layers run again in the backward."""
     words = [
         f"{key} = {options.pop(key)}"
-        for key in ("subsequences", "chunks", "lengths", "weights", "runtime")
+        for key in ("subsequences", "chunks", "lengths", "weights", "directions", "sync", "runtime")
         if key in options
     ]
     words += ["[recompute]", 'modules = ["layers.*"]'] if recompute else []
@@ -81,6 +82,32 @@ TINY = {
     "chimera 6": pipe("chimera", pp=6),
     "dualpipe 4": pipe("dualpipe", pp=4, microbatches=8),
 }
+#: Gradients of weights put off; with three subsequences on four or six ranks, "held" is an order of its own.
+LATE = {
+    **{
+        f"{name}, late{way}": pipe(name, subsequences=2, weights='"late"', **WAYS[way])
+        for name in ("bsipipe", "seqv")
+        for way in ("", ", tp, sequence", ", fsdp", ", recompute")
+    },
+    "bsipipe, late, lengths": pipe("bsipipe", subsequences=3, lengths="[33, 20, 11]", weights='"late"'),
+    "bsipipe, held": pipe("bsipipe", subsequences=2, weights='"held"'),
+    "bsipipe 4, held": pipe("bsipipe", subsequences=3, lengths="[33, 20, 11]", pp=4, chunks=1, weights='"held"'),
+    "bsipipe 4, held, tp": pipe("bsipipe", subsequences=4, pp=4, chunks=1, tp=2, weights='"held"'),
+    "bsipipe 6, held": pipe("bsipipe", subsequences=2, pp=6, chunks=1, weights='"held"'),
+    "seqv, held": pipe("seqv", subsequences=3, lengths="[33, 20, 11]", weights='"held"'),
+    "bsipipe, lazy sums": pipe("bsipipe", subsequences=2, sync='"lazy"'),
+}
+#: Of the model with twelve layers: more microbatches one way.
+DEEP = {
+    "bsipipe 6, uneven": pipe("bsipipe", subsequences=2, pp=6, directions='"uneven"'),
+    "bsipipe 6, uneven, late": pipe("bsipipe", subsequences=2, pp=6, directions='"uneven"', weights='"late"'),
+    "bsipipe 6, uneven, lengths, recompute": pipe(
+        "bsipipe", subsequences=2, pp=6, lengths="[41, 23]", directions='"uneven"', recompute=True
+    ),
+    "bsipipe 6, uneven, two passes": pipe(
+        "bsipipe", subsequences=2, pp=6, microbatches=2, accumulation=2, directions='"uneven"'
+    ),
+}
 #: Of the model with six layers.
 DEBUG = {
     "bsipipe 4, two chunks": pipe("bsipipe", subsequences=2, pp=4),
@@ -94,7 +121,7 @@ DEBUG = {
 }
 CASES = {
     f"{model}, {name}": (model, made)
-    for model, cases in {"llama/tiny": TINY, "llama/debug": DEBUG}.items()
+    for model, cases in {"llama/tiny": TINY | LATE, "llama/debug": DEBUG, "llama/deep": DEEP}.items()
     for name, made in cases.items()
 }
 SAMPLE = {
@@ -106,6 +133,8 @@ SAMPLE = {
     "llama/tiny, dualpipe, ddp, float64",
     "llama/tiny, seqv, ddp, recompute, float64",
     "llama/tiny, bsipipe, tp, float32",
+    "llama/tiny, bsipipe 4, held, float64",
+    "llama/deep, bsipipe 6, uneven, late, float64",
 }
 
 

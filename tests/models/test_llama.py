@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from meshlang_models.llama import FLAVORS, Sizes, debug, llama_config, model_registry, tiny
+from meshlang_models.llama import FLAVORS, Sizes, debug, deep, llama_config, model_registry, tiny
 from torchtitan.config import ConfigManager
 from torchtitan.protocols.module import Module
 from torchtitan.trainer import Trainer
@@ -48,7 +48,7 @@ def test_modules_follow_the_protocol(flavor: str) -> None:
     assert {"layers.0.attention.rope", "layers.0.attention.inner_attention"} <= names
 
 
-@pytest.mark.parametrize("recipe", [tiny, debug])
+@pytest.mark.parametrize("recipe", [tiny, debug, deep])
 def test_model_sets_no_sharding(recipe: type) -> None:
     """No module has a sharding config, also after the run's config has been applied."""
     config: Trainer.Config = recipe()
@@ -89,11 +89,11 @@ def test_more_ranks_need_a_plan() -> None:
 
 def test_unknown_flavor_names_the_known() -> None:
     """A flavor that is not there is an error that lists those that are."""
-    with pytest.raises(ValueError, match='no flavor "large"; it has tiny, debug'):
+    with pytest.raises(ValueError, match='no flavor "large"; it has tiny, debug, deep'):
         model_registry("large")
 
 
-@pytest.mark.parametrize("name", ["tiny", "debug"])
+@pytest.mark.parametrize("name", ["tiny", "debug", "deep"])
 def test_recipe_is_found_by_torchtitan(name: str) -> None:
     """torchtitan's command line finds the recipe, and overrides its text and steps."""
     args = ["--module", "meshlang_models.llama", "--config", name]
@@ -103,7 +103,7 @@ def test_recipe_is_found_by_torchtitan(name: str) -> None:
     assert (config.dataloader.path, config.dataloader.glob) == ("docs", ("*.md", "*.rst"))
 
 
-@pytest.mark.parametrize("recipe", [tiny, debug])
+@pytest.mark.parametrize("recipe", [tiny, debug, deep])
 def test_recipe_is_float32_throughout(recipe: type) -> None:
     """Parameters, products and reductions are float32, so that results compare across meshes."""
     training = recipe().training

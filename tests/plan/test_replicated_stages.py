@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from meshlang.compiler import Request, check, compile
+from meshlang.plan.calls import calls_at
+from meshlang.plan.data import from_json, to_json
 from meshlang.plan.ir import Plan, numel
 from meshlang.plan.stages import held, splits_backward, stages_at
 from meshlang.report.lock import lock_text
@@ -63,10 +65,14 @@ def test_state_counts_both_copies(plan: Plan) -> None:
 
 
 def test_gradients_meet_at_the_first_replica(plan: Plan) -> None:
-    """Each unit's gradients go to the first replica's rank once, in fp32, and its weights come back."""
+    """Each stage's gradients go to the first replica's rank in one message, in fp32, and its weights come back."""
     there = [call for call in plan.collectives if call.where.endswith("gradients to the first replica")]
     back = [call for call in plan.collectives if call.where.endswith("weights to the second replica")]
     assert {(call.kind, call.axis, call.count) for call in (*there, *back)} == {("send", "pp", 1)}
+    assert [(call.stage, call.replica) for call in (*there, *back)] == [(k, r) for r in (1, 0) for k in range(4)]
+    for rank in range(4):
+        mine = [call for call in calls_at(plan, rank) if "replica" in call.where]
+        assert len(mine) == 4, "a rank sends gradients of its two mirrored stages, and weights of its own two"
     assert plan.state_bytes is not None
     assert sum(call.bytes or 0 for call in there) == plan.state_bytes.gradients
     assert sum(call.bytes or 0 for call in back) == plan.state_bytes.parameters
@@ -84,6 +90,29 @@ def test_sends_are_of_one_slice(plan: Plan) -> None:
         (2, "forward"),
         (3, "backward"),
     ]
+
+
+def test_uneven_directions_are_counted_apart() -> None:
+    """With 5 of 8 microbatches one way a copy of a stage calls for 5, its mirror image for 3; together for all."""
+    head = HEAD.replace("#tiny", "#deep").replace("pp = 2", "pp = 6").replace("tp = 2", "tp = 1")
+    text = head + 'schedule = "bsipipe"\nmicrobatches = 8\nsubsequences = 2\n'
+    uneven, even = compile(_request(text + 'directions = "uneven"\n')), compile(_request(text))
+    assert uneven.shared == ((0, 5), (1, 3))
+    assert even.shared == ((None, 4),)
+    counts = {
+        (call.stage, call.pass_, call.replica): (call.count, call.bytes)
+        for call in uneven.collectives
+        if call.kind == "send" and "replica" not in call.where
+    }
+    sizes = {(call.stage, call.pass_): call.bytes for call in even.collectives if "replica" not in call.where}
+    for (stage, pass_, replica), found in counts.items():
+        assert found == ((10, 6)[replica or 0], sizes[stage, pass_])
+    assert len(counts) == 2 * len(sizes)
+    total = sum(call.count for rank in range(6) for call in calls_at(uneven, rank) if "replica" not in call.where)
+    assert total == sum(call.count for rank in range(6) for call in calls_at(even, rank) if "replica" not in call.where)
+    assert "of replica 1" in plan_text(uneven)
+    assert "of replica 1 = " in lock_text(uneven).replace('"', "")
+    assert from_json(to_json(uneven)) == uneven
 
 
 def test_tensor_parallel_calls_are_counted_for_each_slice(plan: Plan) -> None:

@@ -12,10 +12,10 @@ from string import Template
 
 from ...diagnostics import counted
 from ...fold import ranges
+from ...plan.calls import calls_at
 from ...plan.cost import memory
 from ...plan.ir import Plan
 from ...plan.slices import lengths_of, unequal
-from ...plan.stages import stages_at
 from ..pictures.canvas import Picture
 from ..pictures.markup import Markup, joined, safe, tag
 from ..pictures.palette import SERIES, shared, variables
@@ -139,13 +139,11 @@ def _said(shown: Contents) -> Iterator[tuple[str, str]]:
 
 def _sent(plan: Plan) -> Iterator[tuple[str, str]]:
     """Of rank 0: calls and bytes by axis."""
-    mine = {stage.index for stage in stages_at(plan, 0)}
     totals: dict[str, tuple[int, int | None]] = {}
-    for call in plan.collectives:
-        if call.stage is None or call.stage in mine:
-            count, size = totals.get(call.axis, (0, 0))
-            more = None if call.bytes is None or size is None else size + call.bytes * call.count
-            totals[call.axis] = count + call.count, more
+    for call in calls_at(plan, 0):
+        count, size = totals.get(call.axis, (0, 0))
+        more = None if call.bytes is None or size is None else size + call.bytes * call.count
+        totals[call.axis] = count + call.count, more
     who = " (rank 0)" if plan.stages else ""
     yield from ((axis, f"{count:,} calls, {bytes_text(size)}{who}") for axis, (count, size) in totals.items())
 

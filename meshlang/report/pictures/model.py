@@ -14,7 +14,7 @@ from .markup import Markup, joined, tag
 
 _ROW, _STEP, _LEFT, _BARS, _BAR = 19, 18, 12, 190, 90
 #: A range of layers in a folded name.
-_SOME = re.compile(r"\.(\d+|\[[\d,-]+\])(?=[., ]|$)")
+_SOME = re.compile(r"\.(\d+|\[[\d,-]+\])(?=[.,+ ]|$)")
 
 
 @dataclass(kw_only=True)
