@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Container
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 
@@ -60,6 +61,12 @@ class Layout:
             if axis in axes:
                 return Shard(dim)
         return Replicate()
+
+    def whole_over(self, axes: Container[str]) -> Layout:
+        """The same, but whole over these axes, with a sum for its gradient: each rank's part has a term."""
+        cut = tuple(axis for cuts in self.dims for axis in cuts if axis in axes)
+        dims = tuple(tuple(axis for axis in cuts if axis not in axes) for cuts in self.dims)
+        return replace(self, dims=dims, grad=(*self.grad, *cut))
 
     def kind(self, axis: str) -> str:
         """Value and gradient at once: S(i), P, R (whole, gradient a sum) or I (whole, gradient whole)."""

@@ -52,6 +52,9 @@ class Boundary:
 
     `added` names the parameters in it that are added to what it computes, as a bias is: once, so
     that their gradients are no sums over an axis that cuts what it contracts.
+
+    `made` names inputs that the model makes itself from the length of the sequence, alike on every
+    rank, as positions are: no module gives them, so no axis has cut them.
     """
 
     module: str
@@ -61,6 +64,7 @@ class Boundary:
     span: Span
     whole_inputs: tuple[tuple[str, str], ...] = ()
     added: tuple[str, ...] = ()
+    made: tuple[str, ...] = ()
 
     def ports(self) -> tuple[tuple[str, tuple[Factors, ...]], ...]:
         """(port, dims) for each input and the output."""

@@ -13,7 +13,7 @@ from .expand import at
 from .fields import Fields
 from .model import Boundary, Factors, Port, around
 
-_KEYS = ("input", "output", "whole", "added")
+_KEYS = ("input", "output", "whole", "added", "made")
 
 
 def read_boundaries(tables: Mapping[str, Node], fields: Fields) -> tuple[Boundary, ...]:
@@ -21,7 +21,7 @@ def read_boundaries(tables: Mapping[str, Node], fields: Fields) -> tuple[Boundar
     found: dict[str, Boundary] = {}
     for key, node in fields.table(tables.get("activation"), "`activation`").items():
         span = node.key or node.span
-        entries = fields.table(node, "a boundary, with `input.NAME`, `output`, `whole`, `added`,")
+        entries = fields.table(node, "a boundary, with `input.NAME`, `output`, `whole`, `added`, `made`,")
         fields.keys(entries, _KEYS, "a boundary")
         inputs = fields.table(entries.get("input"), "`input`, with an entry for each argument,")
         ports = tuple((name, fields.dims(port)) for name, port in inputs.items())
@@ -30,13 +30,21 @@ def read_boundaries(tables: Mapping[str, Node], fields: Fields) -> tuple[Boundar
         whole = tuple(word for word in words if "." not in word)
         pairs = tuple((head, name) for head, dot, name in (word.partition(".") for word in words) if dot)
         added = tuple(word.value for word in fields.nodes(entries.get("added"), "`added`"))
+        made = tuple(word.value for word in fields.nodes(entries.get("made"), "`made`"))
         for place in fields.names(key, span):
             if place.fqn in found:
                 also = (Label(span=found[place.fqn].span, text="also here"),)
                 fields.add("card-twice", f"the boundary of `{place.fqn}` is described twice", span, labels=also)
                 continue
             found[place.fqn] = Boundary(
-                module=place.fqn, inputs=ports, output=output, whole=whole, whole_inputs=pairs, added=added, span=span
+                module=place.fqn,
+                inputs=ports,
+                output=output,
+                whole=whole,
+                whole_inputs=pairs,
+                added=added,
+                made=made,
+                span=span,
             )
     return tuple(found.values())
 

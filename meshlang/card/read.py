@@ -149,6 +149,7 @@ def _model(root: Node, name: str, fields: Fields, *, tied: bool) -> Model:
     _check_sizes(model, fields)
     _check_whole_inside(model, fields)
     _check_added(model, fields)
+    _check_made(model, fields)
     whole = frozenset(_whole(tables, model, fields))
     split = read_split(tables, model, fields)
     model = replace(model, whole=whole, same=_same(tables, model, fields), split=split)
@@ -270,6 +271,24 @@ def _check_added(model: Model, fields: Fields) -> None:
             else:
                 message = f"`{name}`, which is added, is no parameter that this boundary computes with"
             fields.add("card-boundary", message, boundary.span, guess=near(name, here))
+
+
+def _check_made(model: Model, fields: Fields) -> None:
+    """What a model makes itself is an input inside it, and comes from nowhere else."""
+    given, told = set(model.flow.values()), set[tuple[Span, str]]()
+    for boundary in model.boundaries:
+        inputs = [each for each, _ in boundary.inputs]
+        for name in boundary.made:
+            if (boundary.span, name) in told:
+                continue
+            told.add((boundary.span, name))
+            if name not in inputs:
+                message = f"`{name}`, which the model makes, is no input of this boundary"
+                fields.add("card-boundary", message, boundary.span, guess=near(name, inputs))
+            elif not boundary.module:
+                fields.add("card-boundary", f"`{name}` comes from outside of the model", boundary.span)
+            elif (boundary.module, f"input.{name}") in given:
+                fields.add("card-flow", f"the model makes `{name}`, and a flow gives it", boundary.span)
 
 
 def _check_kin(model: Model, fields: Fields) -> None:

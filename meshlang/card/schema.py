@@ -54,6 +54,7 @@ _BOUNDARY: dict[str, Any] = {
             "output": {**_DIMS, "description": "the dims of what the module returns"},
             "whole": {**_WORDS, "description": "dims, or ARGUMENT.DIM, that the module computes over as a whole"},
             "added": {**_WORDS, "description": "parameters that are added to the output, once, as a bias is"},
+            "made": {**_WORDS, "description": "inputs that the model makes itself on every rank, as positions are"},
         }
     ),
     "description": "what crosses the boundary of a module",

@@ -36,6 +36,7 @@ class Boundary:
         tensor: the mesh of the tensor axes, or None without any.
         src, dst, grad_src, grad_dst: what the tensor axes do before and after.
         steps: the moves, in order, each with the one-dimensional mesh of its axis.
+        given: another boundary has made the value a DTensor, unless the model made the value itself.
     """
 
     where: str
@@ -47,15 +48,22 @@ class Boundary:
     grad_src: Placements
     grad_dst: Placements
     steps: tuple[tuple[Move, DeviceMesh], ...]
+    given: bool = False
 
     def enter(self, x: torch.Tensor) -> torch.Tensor:
         """`x` as the plan says it comes: a plain tensor is taken to be this rank's part of it."""
         if self.tensor is not None and not isinstance(x, DTensor):
+            self._made(x)
             x = wrap(x, self.tensor, self.src, self.grad_src, self.where)
         elif isinstance(x, DTensor) and not alike(x.placements, self.src):
             raise LoweringError([f"{self.where} comes as {x.placements}, in the plan as {self.src}"])
         self._fits(x)
         return x
+
+    def _made(self, x: torch.Tensor) -> None:
+        """Numbers that count, as positions do, and come from no other module are whole: no part of anything."""
+        if self.given and not x.is_floating_point() and any(kept.is_shard() for kept in self.src):
+            raise LoweringError([f"{self.where} is made by the model, in the plan it comes as {self.src}: see `made`"])
 
     def _fits(self, x: torch.Tensor) -> None:
         """Its dims are those of the card, as far as these do not depend on the run."""
@@ -111,6 +119,9 @@ def boundary(plan: Plan, edge: Edge, mesh: DeviceMesh) -> Boundary:
         grad_src=grad_placements(edge.src, names),
         grad_dst=grad_placements(edge.dst, names),
         steps=tuple((step, mesh[step.axis]) for step in moves(edge.src, edge.dst, axes)),
+        given=edge.port != "output"
+        and bool(edge.module)
+        and any(each.module == "" and each.port != "output" for each in plan.edges),
     )
 
 

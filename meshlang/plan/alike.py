@@ -46,8 +46,8 @@ class Alike:
     def _entries(self) -> Iterator[tuple[str, tuple[object, ...]]]:
         """Each fqn with all that a card says of it, names of its own layer without the number."""
         for boundary in self.model.boundaries:
-            said = (boundary.inputs, boundary.output, boundary.whole, boundary.whole_inputs, boundary.added)
-            yield boundary.module, (*said, *self._flow(boundary))
+            said = (boundary.inputs, boundary.output, boundary.whole, boundary.whole_inputs)
+            yield boundary.module, (*said, boundary.added, boundary.made, *self._flow(boundary))
         for tensor in self.model.tensors:
             yield tensor.fqn, (tensor.kind, tensor.dims, tensor.tied, _from(tensor.fqn, tensor.module))
 

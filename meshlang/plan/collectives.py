@@ -58,6 +58,7 @@ _CALLS: dict[tuple[str, str], tuple[tuple[Pass, Kind], ...]] = {
     ("P", "R"): (("forward", "all_reduce"), ("backward", "all_reduce")),
     ("I", "R"): (("backward", "all_reduce"),),
     ("I", "S"): (("backward", "all_gather"),),
+    ("R", "S"): (),
 }
 
 

@@ -210,6 +210,34 @@ def needs_whole(name: str, axis: str, rule: PlaceRule, modules: Sequence[str], r
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class MadeOfPart:
+    """An input that the model makes from the length of `name`, which an axis cuts there."""
+
+    module: str
+    input: str
+    name: str
+    axis: str
+    rule: PlaceRule
+
+
+def made_of_part(part: MadeOfPart, resolved: Resolved, code: str = "needs-whole") -> Diagnostic:
+    """The model makes an input from the part of the sequence that its rank sees."""
+    scope = template(resolved.model.scopes.get(part.module, "")) or "the model"
+    return Diagnostic(
+        code=code,
+        message=f"{_quoted(scope)} makes the `{part.input}` of `{template(part.module)}` from the length of "
+        f"`{part.name}`, which `{part.axis}` cuts",
+        label=Label(span=part.rule.span, text=said(part.rule)),
+        notes=("each rank would make it for its own part alone, from the first on",),
+        help=(_whole(part.rule),),
+    )
+
+
+def _quoted(scope: str) -> str:
+    return scope if scope == "the model" else f"`{scope}`"
+
+
 def _whole(rule: PlaceRule) -> Help:
     return Help(text=f'`{rule.name}` may be "whole" here', edits=(Edit(span=rule.span, text='"whole"'),))
 

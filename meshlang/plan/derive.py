@@ -21,8 +21,9 @@ from typing import Any, Literal
 from ..card.model import Boundary, Factors, Port, TensorEntry, parent
 from ..mesh import Mesh
 from ..placement import Layout
-from .ir import Dim, Edge, Loss, PipelineUse, Plan, Role, Saved, StrategyUse, Tensor, Unit
+from .ir import Dim, Edge, Loss, PipelineUse, Plan, Saved, StrategyUse, Tensor, Unit
 from .resolved import Resolved, known_sizes
+from .roles import cutting_weights, roles
 
 
 def start(resolved: Resolved) -> Plan:
@@ -35,7 +36,7 @@ def start(resolved: Resolved) -> Plan:
     return Plan(
         model=resolved.model.name,
         mesh=resolved.mesh,
-        roles=tuple(_roles(resolved.folded)),
+        roles=tuple(roles(resolved.folded)),
         sizes=resolved.sizes,
         precision=resolved.precision,
         tensors=tensors,
@@ -84,6 +85,11 @@ class _Values:
     def sources(self) -> Mapping[Port, Port]:
         """Flow, read backwards."""
         return {second: first for first, second in self.resolved.model.flow.items()}
+
+    @cached_property
+    def weight_axes(self) -> frozenset[str]:
+        """Over these, what the model makes itself is whole."""
+        return cutting_weights(self.resolved)
 
     def cuts(self, module: str, dims: tuple[Factors, ...]) -> tuple[tuple[str, ...], ...]:
         """For each dim the axes that cut it inside `module`."""
@@ -182,6 +188,8 @@ class _Values:
         dst = self.inside(module, dims)
         if handed_on is not None:
             return dst, dst
+        if port.removeprefix("input.") in self.resolved.model.by_module[module].made:
+            return dst.whole_over(self.weight_axes), dst
         return self.outside(self.resolved.model.scopes[module], dims) if module else dst, dst
 
 
@@ -244,29 +252,6 @@ def _dim(resolved: Resolved, fqn: str, factors: Factors) -> Dim:
         axes=resolved.axes(fqn, factors[0]),
         origin=resolved.origin(fqn, factors[0]),
     )
-
-
-def _roles(resolved: Resolved) -> list[tuple[str, Role]]:
-    weights = {axis for t in resolved.model.tensors for f in t.dims for axis in resolved.axes(t.fqn, f[0])}
-    run: dict[str, set[str]] = {"batch": set(), "seq": set()}
-    for boundary in resolved.model.boundaries:
-        for _, dims in boundary.ports():
-            for factors in dims:
-                if factors[0] in run:
-                    run[factors[0]].update(resolved.axes(boundary.module, factors[0]))
-    return [(axis, _role(axis, resolved, weights, run)) for axis in resolved.mesh.names]
-
-
-def _role(axis: str, resolved: Resolved, weights: set[str], run: Mapping[str, set[str]]) -> Role:
-    if axis in weights:
-        return "tensor"
-    if axis in run["batch"]:
-        return "data"
-    if axis in run["seq"]:
-        return "context"
-    if axis == "pp" and resolved.spec.pipeline is not None:
-        return "pipeline"
-    return "none"
 
 
 def recomputed(resolved: Resolved) -> tuple[str, ...]:

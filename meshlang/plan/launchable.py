@@ -14,9 +14,11 @@ from ..diagnostics import Bag, Diagnostic, Edit, Help, Label
 from ..language.spec import AxisEntry
 from ..pipeline.actions import read_cell
 from ..pipeline.laws import order_problems
+from .cut_findings import made_of_part
 from .gathers import MOST_ACTIVE
 from .ir import Plan, Tensor
 from .resolved import Resolved
+from .verify import made_of_parts
 
 #: `Schedule.ops` of a schedule whose order torch runs as it is said.
 ORDER = "csv"
@@ -33,6 +35,7 @@ def launchable(plan: Plan, resolved: Resolved, bag: Bag) -> None:
         _context,
         _uneven,
         _added_once,
+        _made_of_whole,
         _recomputed,
     ):
         law(plan, resolved, bag)
@@ -266,6 +269,12 @@ def _added_once(plan: Plan, resolved: Resolved, bag: Bag) -> None:
                 if entry.kind == "parameter" and not _cut_by(axis, plan.by_fqn[entry.fqn]):
                     message = f"`{entry.fqn}` is added to a sum over `{axis}`, so once for each of its ranks"
                     _refuse(_entry(axis, resolved), message, bag, f"first in {edge.module}")
+
+
+def _made_of_whole(plan: Plan, resolved: Resolved, bag: Bag) -> None:
+    """A model on plain parts knows the length of its part alone, over every axis."""
+    for part in made_of_parts(plan, resolved):
+        bag.add(made_of_part(part, resolved, "not-launchable"))
 
 
 def _cut_by(axis: str, tensor: Tensor) -> bool:

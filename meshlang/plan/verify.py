@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from ..diagnostics import Bag
@@ -19,7 +20,8 @@ def verify(plan: Plan, resolved: Resolved, bag: Bag) -> None:
     One layer of each kind is looked at; all of them only to say where a law does not hold.
     """
     broken, short = Bag(), _one_of_each(plan, resolved)
-    laws = (no_unfinished_sum, one_move_an_edge, inner_cuts_move, needed_whole, handed_on, weights_agree, store_is_free)
+    laws = (no_unfinished_sum, one_move_an_edge, inner_cuts_move, needed_whole)
+    laws = (*laws, made_of_whole, handed_on, weights_agree, store_is_free)
     for law in laws:
         law(short, resolved.folded, broken)
     for law in laws if len(broken) else ():
@@ -97,6 +99,30 @@ def needed_whole(plan: Plan, resolved: Resolved, bag: Bag) -> None:
                         modules.append(edge.module)
     for (name, axis, _), (rule, modules) in found.items():
         bag.add(cut_findings.needs_whole(str(name), str(axis), rule, modules, resolved))
+
+
+def made_of_whole(plan: Plan, resolved: Resolved, bag: Bag) -> None:
+    """What the model makes from a length is made where that length is known: not of a part that only its rank sees."""
+    for part in made_of_parts(plan, resolved):
+        if part.axis not in plan.axes_of("tensor"):
+            bag.add(cut_findings.made_of_part(part, resolved))
+
+
+def made_of_parts(plan: Plan, resolved: Resolved) -> Iterator[cut_findings.MadeOfPart]:
+    """Inputs that the model makes, with each axis that cuts among the modules beside it what it makes them from.
+
+    Each rank makes them for its own share of the batch.
+    """
+    for boundary in resolved.model.boundaries:
+        scope = resolved.model.scopes.get(boundary.module, "")
+        for port, dims in boundary.inputs:
+            for name in {factors[0] for factors in dims} - {"batch"} if port in boundary.made else ():
+                decision = resolved.rules.decide(scope, name)
+                for axis in _live(decision.axes, plan):
+                    assert decision.rule is not None
+                    yield cut_findings.MadeOfPart(
+                        module=boundary.module, input=port, name=name, axis=axis, rule=decision.rule
+                    )
 
 
 def handed_on(plan: Plan, resolved: Resolved, bag: Bag) -> None:

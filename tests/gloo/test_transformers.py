@@ -18,7 +18,11 @@ CARDS = HERE.parents[1] / "examples" / "cards"
 
 #: What tp cuts. GPT-2's heads lie inside the thirds of one weight.
 PLACED = {"qwen3_hf": ("heads", "kv_heads", "mlp", "vocab"), "gpt2_hf": ("mlp", "vocab")}
-GATHERED = "{model.embed_tokens,lm_head,model.layers.*.{self_attn,mlp}}"
+#: Modules between which tp cuts the sequence. GPT-2's positions are cut too: each rank looks up its own.
+GATHERED = {
+    "qwen3_hf": "{model.embed_tokens,lm_head,model.layers.*.{self_attn,mlp}}",
+    "gpt2_hf": "{transformer.wte,lm_head,transformer.h.*.{attn,mlp}}",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,15 +43,11 @@ SEQUENCE = {
     "tp 2, sequence": Case(tp=2, sequence=True),
     "fsdp 2, tp 2, sequence": Case(dp=2, tp=2, sequence=True),
 }
-TRANSFORMERS = {
-    f"{card}/tiny, {name}": (card, case)
-    for card, cases in {"qwen3_hf": {**CASES, **SEQUENCE}, "gpt2_hf": CASES}.items()
-    for name, case in cases.items()
-}
+TRANSFORMERS = {f"{card}/tiny, {name}": (card, case) for card in PLACED for name, case in {**CASES, **SEQUENCE}.items()}
 SAMPLE = {
     *(f"{card}/tiny, {name}, float64" for card in PLACED for name in ("tp 2", "fsdp 2, tp 2")),
     *(f"{card}/tiny, fsdp 2, tp 2, float32" for card in PLACED),
-    "qwen3_hf/tiny, fsdp 2, tp 2, sequence, float64",
+    *(f"{card}/tiny, fsdp 2, tp 2, sequence, float64" for card in PLACED),
 }
 
 
@@ -61,7 +61,7 @@ def plan_of(card: str, case: Case, dtype: str) -> Plan:
     lines += ["[place]", 'batch = "dp"', *(f'{name} = "tp"' for name in names)]
     lines += [] if "heads" in names else ['heads = "whole"']
     if case.sequence:
-        lines += ['seq = "tp"', f'[within."{GATHERED}"]', 'seq = "whole"']
+        lines += ['seq = "tp"', f'[within."{GATHERED.get(card, GATHERED["gpt2_hf"])}"]', 'seq = "whole"']
     if case.dp > 1:
         lines += ["[store]", 'over = ["dp"]']
     return compile(Request(source=Source(name=str(HERE / "spec.toml"), text="\n".join(lines) + "\n")))
@@ -100,6 +100,16 @@ def test_first_guess_of_positions_is_refused(ranks: RankPool, references: Refere
     plan = plan_of(str(card), CASES["tp 2"], "float64")
     path = references.path("hf_models:rank_reference", plan)
     with pytest.raises(RankError, match=r"transformer.wpe input.input has the shape \(1, 16\), in the plan \(seq\)"):
+        ranks.run("hf_models:rank_step", plan, path, ranks=2)
+
+
+def test_positions_without_their_maker_are_refused(ranks: RankPool, references: References, tmp_path: Path) -> None:
+    """Under a card that does not say that the model makes its positions, they are no rank's part of the sequence."""
+    card = tmp_path / "card.toml"
+    card.write_text((CARDS / "gpt2_hf.card.toml").read_text().replace(', made = ["input"]', ""))
+    plan = plan_of(str(card), SEQUENCE["tp 2, sequence"], "float64")
+    path = references.path("hf_models:rank_reference", plan)
+    with pytest.raises(RankError, match=r"transformer.wpe input.input is made by the model, .*Shard\(dim=1\).*`made`"):
         ranks.run("hf_models:rank_step", plan, path, ranks=2)
 
 

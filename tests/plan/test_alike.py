@@ -68,6 +68,7 @@ DIFFERENT: dict[str, Any] = {
     "whole": ("embed",),
     "whole_inputs": (("x", "embed"),),
     "added": ("bias",),
+    "made": ("x",),
     "kind": "buffer",
     "dims": (("embed",),),
     "tied": ("other.weight",),
