@@ -3,7 +3,7 @@
     python -m meshlang_models.block_diffusion.generate CHECKPOINT --prompt "def "
 
 A block begins as mask tokens. In each step the model sees it between nothing but the clean tokens
-before it, whose keys and values are kept, and itself; the tokens that it is surest of are filled in.
+before it, whose keys and values are kept, and itself; the tokens that it is surest of, or the first, are filled in.
 A finished block runs once more as clean tokens, which adds its keys and values to the kept ones. So
 a row sees just what it saw in training (`masks.py`).
 
@@ -16,7 +16,7 @@ import argparse
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch.nn import functional as F
@@ -58,6 +58,9 @@ class CachedAttention(Module):
         return F.scaled_dot_product_attention(q, k, v, scale=scale, enable_gqa=enable_gqa).transpose(1, 2)
 
 
+Order = Literal["first", "surest"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Decoding:
     """How text is made.
@@ -65,6 +68,8 @@ class Decoding:
     Attributes:
         steps: denoising steps a block, at most one for each of its tokens.
         temperature: 0 takes the likeliest token; 1 draws from the model's own distribution.
+        order: which tokens of a block are filled in first: those that the model is surest of, or the first ones.
+            A model that was trained for minutes is surest of blanks, and of the more the more there are.
         shifted: row i predicts token i + 1, as the complementary objective trains.
         seed: of what is drawn.
     """
@@ -73,6 +78,7 @@ class Decoding:
     block_size: int = 16
     steps: int = 8
     temperature: float = 0.0
+    order: Order = "surest"
     shifted: bool = False
     seed: int = 0
 
@@ -119,6 +125,8 @@ class Decoder:
             if not hidden_BK.any():
                 break
             drawn_BK, sure_BK = self._draw(self.logits(tokens_BK))
+            if self._how.order == "first":
+                sure_BK = torch.arange(sure_BK.size(1), 0, -1, device=self._device).expand_as(sure_BK).to(sure_BK.dtype)
             fill_BK = surest(sure_BK, hidden_BK, -(-hidden_BK.sum(1) // left))
             tokens_BK = torch.where(fill_BK, drawn_BK, tokens_BK)
         return tokens_BK
@@ -198,6 +206,7 @@ def decoding(saved: Saved, given: argparse.Namespace, mask_id: int) -> Decoding:
         block_size=int(block_size),
         steps=given.steps,
         temperature=given.temperature,
+        order=given.order,
         shifted=objective == "complementary",
         seed=given.seed,
     )
@@ -210,7 +219,8 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--prompt", default="", help="what the text begins with")
     found.add_argument("--length", type=int, default=192, help="tokens to add")
     found.add_argument("--steps", type=int, default=16, help="denoising steps a block")
-    found.add_argument("--temperature", type=float, default=0.0, help="0 takes the likeliest token")
+    found.add_argument("--temperature", type=float, default=0.7, help="0 takes the likeliest token, 1 draws as it is")
+    found.add_argument("--order", choices=["first", "surest"], default="first", help="which tokens are filled in first")
     found.add_argument("--seed", type=int, default=0, help="of what is drawn")
     found.add_argument("--block-size", type=int, help="tokens denoised together, where the checkpoint does not say")
     found.add_argument("--objective", choices=["masked", "complementary"], help="where the checkpoint does not say")

@@ -208,6 +208,21 @@ def test_surest_tokens_come_first() -> None:
     assert surest(sure, hidden, torch.tensor([2, 1])).tolist() == wanted
 
 
+def test_first_tokens_come_first() -> None:
+    """In the order of the text, each token is the likeliest after those before it, whatever the model is surer of."""
+    orders = []
+    for seed in range(6):
+        first, surest_first = decoder(order="first", steps=SIZE), decoder(steps=SIZE)
+        for ours in (first, surest_first):
+            ours.keep(tokens_of(seed)[:1, :SIZE])
+        block = torch.full((1, SIZE), MASK)
+        orders.append((first.denoise(block), surest_first.denoise(block)))
+        for place in range(SIZE):
+            block[0, place] = first.logits(block)[0, place].argmax()
+        assert torch.equal(orders[-1][0], block)
+    assert any(not torch.equal(one, other) for one, other in orders)
+
+
 def test_blocks_are_the_data_s() -> None:
     """A run's model takes block size and views from its data loader."""
     config = tiny_shared()
