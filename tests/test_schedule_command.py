@@ -123,6 +123,30 @@ def test_costs_change_the_times(spec: Path) -> None:
     assert all(each > 26 for each in makespans[1:])
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--state", 1], "--state goes with --fit LIMIT"),
+        (["--transfer-between", 1], "--transfer-between: the spec is one node until [topology] says `ranks_per_node`"),
+        (["--latency-between", 1, "--sync-between", 2, "--compare"], "--latency-between, --sync-between: the spec"),
+    ],
+)
+def test_cost_that_counts_nowhere_is_refused(spec: Path, options: list[object], told: str) -> None:
+    """A cost that no time depends on is wrong usage, and not a figure that passes for an answer."""
+    result = run("schedule", spec, *options)
+    assert result.exit_code == 2
+    assert told in result.output
+    nodes = ("--set", "topology.ranks_per_node=2", "--fit", 3)
+    assert run("schedule", spec, *(each for each in options if each != "--compare"), *nodes).exit_code == 0
+
+
+def test_costs_are_all_told(spec: Path) -> None:
+    """The share of weights in a backward changes a schedule that has them apart, so it is told."""
+    told = run("schedule", spec, "--set", "pipeline.weights=late", "--weights", 0.2).output
+    assert "costs: forward 1, backward 2, 0.2 of it for weights" in told
+    assert "for weights" not in run("schedule", spec).output
+
+
 @pytest.mark.parametrize("options", [["--compare", "--json"], ["--fit", 1, "--compare"]])
 def test_one_answer_at_a_time(spec: Path, options: list[object]) -> None:
     """Two of the forms of answer at once are wrong usage."""

@@ -85,16 +85,15 @@ def _unknown_flavor(spec: Spec, name: str, mark: str, flavor: str, known: tuple[
     guess = near(flavor, known)
     offers = [guess] if guess else list(known) if not flavor and len(known) <= MOST_FLAVORS else []
     models = [f"{name}{mark}{each}" for each in offers]
+    help_ = Help(
+        text="did you mean {}?",
+        edits=tuple(Edit(span=spec.model.span, text=f'"{each}"') for each in models),
+        values=tuple(f"`{each}`" for each in models),
+    )
     return Diagnostic(
         code="unknown-flavor",
         message=f"`{name}` has no flavor `{flavor}`" if flavor else f"`{spec.model.value}` names no flavor of the card",
         label=Label(span=spec.model.span),
         notes=(f"it has {', '.join(known)}",),
-        help=(
-            Help(
-                text="did you mean {}?",
-                edits=tuple(Edit(span=spec.model.span, text=f'"{each}"') for each in models),
-                values=tuple(f"`{each}`" for each in models),
-            ),
-        ),
+        help=(help_,) if models else (),
     )

@@ -94,10 +94,13 @@ def schedule_command(
     """What each rank of the pipeline does when. Times: of a sequence's forward on one rank's share of the model."""
     if as_json + compare + (fit is not None) > 1:
         raise click.UsageError("--json, --compare and --fit are one of three")
+    if state and fit is None:
+        raise click.UsageError("--state goes with --fit LIMIT")
     asked = request(spec, ranks=ranks, sets=sets, on=on)
     plan = planned(asked, form)
     program = _program(plan)
     node = load(asked).topology.ranks_per_node
+    _between_nodes(times, node is not None)
     costs = _costs_of(plan, None if node is None else node.value, times)
     if compare or fit is not None:
         told = _compared(plan, program, costs) if fit is None else _fitting(plan, program, costs, fit, state)
@@ -125,6 +128,13 @@ def _show(
         click.echo(json.dumps(schedule_data(program, timeline, costs.lengths)))
     elif svg_file is None and trace_file is None:
         click.echo(timeline_text(plan.pipeline.schedule, program, timeline, costs), nl=False)
+
+
+def _between_nodes(times: dict[str, Any], nodes: bool) -> None:
+    """A time between nodes counts only where the spec says how many ranks a node has."""
+    idle = [f"--{name.replace('_', '-')}" for name, value in times.items() if name.endswith("_between") and value]
+    if idle and not nodes:
+        raise click.UsageError(f"{', '.join(idle)}: the spec is one node until [topology] says `ranks_per_node`")
 
 
 def _program(plan: Plan) -> Program:

@@ -80,7 +80,7 @@ def _assumptions(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--seq", default=SEQ, show_default=True, metavar="TOKENS", help="Of a sequence.")
 @click.option("--batch", metavar="SEQUENCES", help="A step, over all ranks.  [default: about 4 Mi tokens]")
 @click.option("--ranks-per-node", default="8", show_default=True, metavar="N", help="That share a node.")
-@click.option("--block-size", default="32", show_default=True, metavar="TOKENS", help="Of a block, in block diffusion.")
+@click.option("--block-size", metavar="TOKENS", help="Of a block, in block diffusion.  [default: 32]")
 @click.option("-n", "count", type=click.IntRange(1, 20), default=5, show_default=True, help="How many specs.")
 @click.option("-o", "folder", type=click.Path(file_okay=False), help="Write the specs here, in place of printing them.")
 @click.option("--json", "as_json", is_flag=True, help="Everything as one document.")
@@ -94,7 +94,7 @@ def suggest_command(
     Each is compiled and checked; what a step takes follows from its plan and the assumptions, and is not measured.
     """
     texts = {name: options.pop(name) for name in ("ranks", "memory", "seq", "ranks_per_node", "block_size")}
-    given = {**texts, **({"batch": batch} if batch is not None else {})}
+    given = {name: text for name, text in {**texts, "batch": batch}.items() if text is not None}
     bag = Bag()
     asked = _asked(model, given, options, folder or ".", bag)
     if asked is None or len(bag):
@@ -112,11 +112,11 @@ def _asked(
     model: str, given: dict[str, str], assumed: dict[str, float], folder: str, bag: Bag
 ) -> tuple[Asked, Numbers] | None:
     """The model and the numbers, or findings."""
-    from ..suggest.asked import part_of_node, read_numbers, usual_batch
+    from ..suggest.asked import in_blocks, part_of_node, read_numbers, usual_batch
     from ..suggest.machine import Machine
     from ..suggest.search import Asked
     from ..suggest.shape import Shape
-    from ..suggest.space import Run
+    from ..suggest.space import BLOCK_SIZE, Run
 
     source = Source(name="--model", text=f"meshlang = 1\nmodel = {json.dumps(model)}\n[mesh]\ndp = 1\n")
     request, numbers = Request(source=source), read_numbers(given, bag)
@@ -124,17 +124,18 @@ def _asked(
     if read is None or numbers is None:
         return None
     part_of_node(numbers, bag)
-    values = numbers.values
+    values, shape = numbers.values, Shape(read)
+    in_blocks(numbers, BLOCK_SIZE, model, shape.streams, bag)
     run = Run(
         ranks=values["ranks"],
         ranks_per_node=values["ranks_per_node"],
         batch=values.get("batch", usual_batch(values["ranks"], values["seq"])),
         seq=values["seq"],
-        block_sizes=(values["block_size"],),
+        block_sizes=(values.get("block_size", BLOCK_SIZE),),
     )
     asked = Asked(
         model=_from(model, folder),
-        shape=Shape(read),
+        shape=shape,
         run=run,
         machine=Machine(ranks_per_node=run.ranks_per_node, **assumed),
         memory=values["memory"],

@@ -81,7 +81,7 @@ def _mesh(before: Plan, after: Plan) -> Iterator[str]:
         if before.mesh.size(name) != after.mesh.size(name):
             yield f"{name} {before.mesh.size(name)} -> {after.mesh.size(name)}"
     if before.sizes != after.sizes:
-        yield f"sizes {before.sizes.batch} x {before.sizes.seq} -> {after.sizes.batch} x {after.sizes.seq}"
+        yield f"sizes {_sizes(before)} -> {_sizes(after)}"
     if before.recompute != after.recompute:
         yield f"recomputed {_modules(before)} -> {_modules(after)}"
     for key in ("state", "compute", "reduce"):
@@ -90,6 +90,11 @@ def _mesh(before: Plan, after: Plan) -> Iterator[str]:
     yield from _pipeline(before.pipeline, after.pipeline)
     if before.block != after.block and _blocks(before) != _blocks(after):
         yield f"blocks {_blocks(before)} -> {_blocks(after)}"
+
+
+def _sizes(plan: Plan) -> str:
+    passes = plan.sizes.accumulation
+    return f"{plan.sizes.batch} x {plan.sizes.seq}" + (f" in {passes} passes" if passes > 1 else "")
 
 
 def _changed(name: str, old: object, new: object) -> Iterator[str]:

@@ -55,6 +55,8 @@ def subsequences_text(count: int, lengths: Sequence[int]) -> str:
 def costs_text(costs: Costs) -> str:
     """The costs that are not zero."""
     words = [f"backward {_n(costs.backward)}"]
+    if costs.weights != Costs.weights:
+        words += [f"{_n(costs.weights)} of it for weights"]
     if costs.attention:
         words += [f"attention {_n(costs.attention)} of a forward, its backward {_n(costs.attention_backward)}"]
         cut = (

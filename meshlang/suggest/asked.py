@@ -78,3 +78,20 @@ def part_of_node(numbers: Numbers, bag: Bag) -> None:
                 notes=("`--ranks-per-node` says how many share a node",),
             )
         )
+
+
+def in_blocks(numbers: Numbers, usual: int, model: str, streams: bool, bag: Bag) -> None:
+    """A sequence is whole blocks, where the model has two streams; elsewhere no block has a size."""
+    size, seq = numbers.values.get("block_size"), numbers.values["seq"]
+    if size is not None and not streams:
+        message = f"`block_size` decides nothing: `{model}` has no blocks"
+        bag.add(Diagnostic(code="decides-nothing", message=message, label=Label(span=numbers.spans["block_size"])))
+    if streams and seq % (size or usual):
+        bag.add(
+            Diagnostic(
+                code="block-size",
+                message=f"`seq` = {seq} does not divide into blocks of {size or usual} tokens",
+                label=Label(span=numbers.spans["seq"]),
+                notes=("`--block-size` says how many tokens a block has",),
+            )
+        )

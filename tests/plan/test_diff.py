@@ -62,6 +62,7 @@ def planned(folder: Path, text: str, *sets: str) -> Plan:
         (PIPELINE, "pipeline.subsequences=2", "subsequences unset -> 2"),
         (PIPELINE, "mesh.pp=1", "pp 4 -> 1"),
         (PIPELINE, "precision.reduce=bfloat16", "reduce type float32 -> bfloat16"),
+        (BLOCKS, "sizes.accumulation=2", "sizes 8 x 256 -> 8 x 256 in 2 passes"),
         (BLOCKS, "strategy.csbp.prune_last=true", "csbp over block: prune_last false -> true"),
         (BLOCKS, "strategy.csbp.kernel=flash", "csbp over block: kernel auto -> flash"),
     ],

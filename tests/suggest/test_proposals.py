@@ -119,6 +119,30 @@ def test_what_cannot_be_is_a_finding(words: tuple[str, ...], codes: list[str]) -
     assert [each["code"] for each in json.loads(done.output)] == codes
 
 
+@pytest.mark.parametrize(
+    ("model", "words", "code", "told"),
+    [
+        ("block_diffusion/tiny", ("--seq", "250"), "block-size", "`seq` = 250 does not divide into blocks of 32 tokens"),
+        ("block_diffusion/tiny", ("--seq", "256", "--block-size", "3"), "block-size", "into blocks of 3 tokens"),
+        ("llama/tiny", ("--block-size", "3"), "decides-nothing", "`llama/tiny` has no blocks"),
+    ],
+)
+def test_a_sequence_is_whole_blocks(model: str, words: tuple[str, ...], code: str, told: str) -> None:
+    """Blocks that do not fill a sequence, and a size of blocks that nothing has, are told as such."""
+    done = suggest(model, "--ranks", "6", "--memory", "1GiB", "--batch", "6", *words, "--format", "json")
+    (found,) = json.loads(done.output)
+    assert (done.exit_code, found["code"]) == (1, code)
+    assert told in found["message"]
+
+
+def test_a_flavor_far_from_all_has_no_help() -> None:
+    """No near flavor, no help: the note lists those that the card has."""
+    done = suggest("llama/x", *TINY[1:])
+    assert done.exit_code == 1
+    assert "it has tiny, debug" in done.output
+    assert "did you mean" not in done.output
+
+
 def test_an_unknown_model_is_a_finding() -> None:
     """The near name is offered, as for a spec."""
     done = suggest("llama/tinny", *TINY[1:], "--format", "short")
