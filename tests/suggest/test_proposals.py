@@ -122,7 +122,12 @@ def test_what_cannot_be_is_a_finding(words: tuple[str, ...], codes: list[str]) -
 @pytest.mark.parametrize(
     ("model", "words", "code", "told"),
     [
-        ("block_diffusion/tiny", ("--seq", "250"), "block-size", "`seq` = 250 does not divide into blocks of 32 tokens"),
+        (
+            "block_diffusion/tiny",
+            ("--seq", "250"),
+            "block-size",
+            "`seq` = 250 does not divide into blocks of 32 tokens",
+        ),
         ("block_diffusion/tiny", ("--seq", "256", "--block-size", "3"), "block-size", "into blocks of 3 tokens"),
         ("llama/tiny", ("--block-size", "3"), "decides-nothing", "`llama/tiny` has no blocks"),
     ],
