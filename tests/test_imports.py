@@ -281,3 +281,16 @@ def test_torch_is_not_loaded(code: str) -> None:
 def test_the_process_would_tell() -> None:
     """A package that is loaded is seen."""
     assert _loaded("import numpy") == ["numpy"]
+
+
+def test_public_names_are_those_of_their_modules() -> None:
+    """`import meshlang` alone loads none of its modules; each public name is there, and no torch with it."""
+    show = (
+        "import sys, meshlang\n"
+        "assert not [name for name in sys.modules if name.startswith('meshlang.')]\n"
+        "from meshlang import *\n"
+        "from meshlang.compiler import Request as one, compile as other\n"
+        "assert (Request, compile) == (one, other) and set(meshlang.__all__) <= set(dir(meshlang)) & set(globals())\n"
+        "assert not hasattr(meshlang, 'compose') and 'torch' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-W", "error", "-c", show], check=True, timeout=60)

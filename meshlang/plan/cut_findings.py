@@ -11,7 +11,7 @@ from ..fold import template, told
 from ..language.spec import AxisEntry, PlaceRule, Written
 from .findings import tensors_first
 from .mesh_findings import divisors
-from .words import listed, own_last, said
+from .words import listed, may_say, own_last, said
 
 if TYPE_CHECKING:
     from .ir import Edge
@@ -302,11 +302,11 @@ def out_of_order(edges: Sequence[Edge], dim: int, resolved: Resolved) -> Diagnos
         label=Label(span=main.span if main else resolved.spec.mesh_span, text=said(main) if main else ""),
         labels=tuple(Label(span=rule.span, text=said(rule)) for rule in others if rule is not None),
         notes=tuple(port(each) for each in ports[:MOST_PORTS]),
-        help=_inner_last(rules, short),
+        help=_inner_last(rules, short, resolved),
     )
 
 
-def _inner_last(rules: Sequence[PlaceRule], kept: Sequence[str]) -> tuple[Help, ...]:
+def _inner_last(rules: Sequence[PlaceRule], kept: Sequence[str], resolved: Resolved) -> tuple[Help, ...]:
     """Offer the order in which the axes that stay are the outer ones."""
     found = []
     for rule in rules:
@@ -314,8 +314,7 @@ def _inner_last(rules: Sequence[PlaceRule], kept: Sequence[str]) -> tuple[Help, 
         if len(axes) > 1 and set(kept) <= set(axes):
             ordered = [*kept, *(axis for axis in axes if axis not in kept)]
             value = "[" + ", ".join(f'"{axis}"' for axis in ordered) + "]"
-            text = f"line {rule.key.line} may say `{rule.key.text} = {value}`"
-            found.append(Help(text=text, edits=(Edit(span=rule.span, text=value),)))
+            found.append(may_say(rule, value, resolved.spec.source))
     return tuple(found)
 
 

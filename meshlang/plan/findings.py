@@ -12,7 +12,7 @@ from ..language.pattern import Pattern
 from ..language.spec import PlaceRule, Recompute, Store, Written
 from ..near import near
 from ..source import Span
-from .words import cut_over, listed, own_last, rename, said
+from .words import cut_over, listed, may_say, own_last, rename, said
 
 if TYPE_CHECKING:
     from .resolved import Resolved
@@ -131,13 +131,14 @@ def conflict(first: PlaceRule, second: PlaceRule, fqns: Sequence[str], resolved:
             f"both cover {told(tensors_first(fqns, resolved), resolved.model.modules)}",
             "neither order nor length of a pattern decides",
         ),
-        help=(_copy(first, second), _copy(second, first)),
+        help=_copies(first, second, resolved),
     )
 
 
-def _copy(rule: PlaceRule, of: PlaceRule) -> Help:
-    text = f"line {rule.key.line} may say `{rule.key.text} = {of.span.text}`"
-    return Help(text=text, edits=(Edit(span=rule.span, text=of.span.text),))
+def _copies(one: PlaceRule, other: PlaceRule, resolved: Resolved) -> tuple[Help, Help]:
+    """Offer each of two rules the other's value."""
+    spec = resolved.spec.source
+    return may_say(one, other.span.text, spec), may_say(other, one.span.text, spec)
 
 
 def decides_nothing(
@@ -249,7 +250,7 @@ def placed_apart(
         label=Label(span=main.span, text=said(main)),
         labels=tuple(Label(span=rule.span, text=said(rule)) for rule in others),
         notes=tuple(notes),
-        help=(_copy(others[0], main), _copy(main, others[0])) if others else (),
+        help=_copies(others[0], main, resolved) if others else (),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ..diagnostics import Edit, Help
 from ..language.spec import PlaceRule
-from ..source import Span
+from ..source import Source, Span
 
 
 def rename(span: Span, guess: str | None) -> tuple[Help, ...]:
@@ -16,6 +16,15 @@ def rename(span: Span, guess: str | None) -> tuple[Help, ...]:
     quoted = span.text[:1] in ("'", '"')
     text = f'"{guess}"' if quoted or not guess.replace("_", "").replace("-", "").isalnum() else guess
     return (Help(text=f"did you mean `{guess}`?", edits=(Edit(span=span, text=text),)),)
+
+
+def may_say(rule: PlaceRule, value: str, spec: Source) -> Help:
+    """Offer another value for a rule: on its line, in a file that the spec includes, or on the command line."""
+    edit, source = Edit(span=rule.span, text=value), rule.span.source
+    if source.name.startswith("--"):
+        return Help(text=f"`{source.name}` may say `{edit.applied().text}`", edits=(edit,))
+    where = f"line {rule.key.line}" if source.name == spec.name else f"line {rule.key.line} of {source.name}"
+    return Help(text=f"{where} may say `{rule.key.text} = {value}`", edits=(edit,))
 
 
 def said(rule: PlaceRule) -> str:
