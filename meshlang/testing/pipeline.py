@@ -128,9 +128,21 @@ def step(
     config: Any, schedule: Any, parts: list[nn.Module], batch: Batch, tokens: int, parallel_dims: Any
 ) -> torch.Tensor:
     """This rank's share of the loss after a step, as torchtitan's Trainer makes it; 0 without the last stage."""
-    passes = batch.tokens.shape[0] // config.training.local_batch_size
-    losses = [_pass(config, schedule, parts, each, tokens, parallel_dims) for each in _chunks(batch, passes)]
+    passes = _chunks(batch, _passes(config, parallel_dims))
+    losses = [_pass(config, schedule, parts, each, tokens, parallel_dims) for each in passes]
     return torch.stack(losses).sum()
+
+
+def _passes(config: Any, parallel_dims: Any) -> int:
+    """Passes of a step through the schedule. The rows of a batch do not say: a sequence may have several."""
+    training = config.training
+    ranks = parallel_dims.dp_replicate * parallel_dims.dp_shard
+    return training.global_batch_size // (training.local_batch_size * ranks)
+
+
+def _microbatches(config: Any) -> int:
+    """Microbatches of a pass, as the Trainer counts them."""
+    return config.training.local_batch_size // config.parallelism.pipeline_parallel_microbatch_size
 
 
 def _chunks(batch: Batch, count: int) -> list[Batch]:
@@ -148,8 +160,8 @@ def _pass(
 
     from . import titan
 
-    count = batch.tokens.shape[0] // config.parallelism.pipeline_parallel_microbatch_size
-    made = [titan.model_inputs(config, parts[0], each, parallel_dims) for each in _chunks(batch, count)]
+    microbatches = _chunks(batch, _microbatches(config))
+    made = [titan.model_inputs(config, parts[0], each, parallel_dims) for each in microbatches]
     stages = stages_of(schedule)
     first, last = any(stage.is_first for stage in stages), any(stage.is_last for stage in stages)
     losses: list[torch.Tensor] = []
@@ -301,9 +313,9 @@ def own_step(
     from . import titan
 
     losses: list[torch.Tensor] = []
-    for each in _chunks(batch, batch.tokens.shape[0] // config.training.local_batch_size):
-        count = each.tokens.shape[0] // config.parallelism.pipeline_parallel_microbatch_size
-        made = [titan.model_inputs(config, trained[0], one, parallel_dims) for one in _chunks(each, count)]
+    for each in _chunks(batch, _passes(config, parallel_dims)):
+        microbatches = _chunks(each, _microbatches(config))
+        made = [titan.model_inputs(config, trained[0], one, parallel_dims) for one in microbatches]
         with get_spmd_context(parallel_dims=parallel_dims, spmd_typechecking=False)():
             schedule.step(
                 arg_mbs=[(inputs,) for inputs, _, _ in made],

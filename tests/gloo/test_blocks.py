@@ -100,6 +100,7 @@ SAMPLE = {
     "block_diffusion, block 2, recomputed, gathered, float64",
     "block_diffusion, pp 2, block 2, 1f1b, gathered, float64",
     "block_diffusion, pp 2, block 2, head apart, last pruned, float64",
+    "block_diffusion, pp 2, block 2, 1f1b, views share, float32",
 }
 
 TABLE = {f"block_diffusion, {name}": (name,) for name in CASES}
