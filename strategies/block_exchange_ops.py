@@ -2,7 +2,8 @@
 
 Each way hands keys to `use` while it sends: first `local` runs, which needs none of them, then
 `use(keys, runs)` for each part that has come, with the runs of tokens that it holds. In the backward
-`use` gives the part's gradients instead.
+`use` gives the part's gradients instead. Those may be wider than the keys: they are summed so on a rank, and
+rounded to the keys' type where they are sent.
 
 Keys and values travel as one tensor (2, B, K, S, H): B sequences, S tokens of a part, K key heads,
 H numbers a head.
@@ -127,7 +128,7 @@ class Gather:
     def backward(self, mine: torch.Tensor, kept: torch.Tensor | None, local: Local, use: UseBack) -> torch.Tensor:
         """See Exchange."""
         assert kept is not None
-        summed, work = self.start_sum(use(kept, ((0, kept.size(-2)),)))
+        summed, work = self.start_sum(use(kept, ((0, kept.size(-2)),)).to(kept.dtype))
         local()
         work.wait()
         return summed[..., : mine.size(-2), :]
@@ -170,7 +171,7 @@ class Stream:
         part, travelling, own = padded(mine, self.most), None, None
         for step in range(self.ring.size):
             last = step == self.ring.size - 1
-            going = [] if travelling is None else [travelling]
+            going = [] if travelling is None else [travelling.to(mine.dtype)]
             passing = self.ring.pass_on(going if last else [*going, part])
             if step == 0:
                 local()
@@ -185,7 +186,7 @@ class Stream:
             del passing, going, got  # hold what was sent
         assert own is not None
         if travelling is not None:
-            own = own + self.ring.pass_on([travelling]).wait()[0]
+            own = own + self.ring.pass_on([travelling.to(mine.dtype)]).wait()[0]
         return own[..., : mine.size(-2), :]
 
 
@@ -222,7 +223,7 @@ class Neighbours:
         """See Exchange."""
         assert kept is not None
         whole = use(kept, self.needed)
-        sent = {peer: _pick(whole, self.needed, runs) for peer, runs in self.takes.items()}
+        sent = {peer: _pick(whole, self.needed, runs).to(mine.dtype) for peer, runs in self.takes.items()}
         got = {peer: _room(mine, runs) for peer, runs in self.gives.items()}
         works = self._start(sent, got)
         local()

@@ -74,11 +74,11 @@ class Kernel(Protocol):
     def attend(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, seen: Seen
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The output, as q, and the log-sum-exp (B, N, T), -inf for a query that sees no key."""
+        """The output, as q or wider, and the log-sum-exp (B, N, T), -inf for a query that sees no key."""
         ...
 
     def terms(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, seen: Seen, whole: Tensors) -> Tensors:
-        """Terms of the gradients of q, k and v; `whole` is (output, log-sum-exp, gradient) over all keys."""
+        """Terms of the gradients of q, k and v, as wide or wider; `whole` is of all keys: output, log-sum-exp, gradient."""
         ...
 
 
@@ -105,7 +105,7 @@ class Reference:
         lse = scores.logsumexp(-1)
         weights = torch.exp(scores - finite(lse).unsqueeze(-1))
         out = weights @ widened(v).unsqueeze(2)
-        return out.flatten(1, 2).to(q.dtype), lse.flatten(1, 2)
+        return out.flatten(1, 2), lse.flatten(1, 2)
 
     def terms(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, seen: Seen, whole: Tensors) -> Tensors:
         """See Kernel."""
@@ -116,7 +116,7 @@ class Reference:
         slopes = (grad @ widened(v).unsqueeze(2).transpose(-1, -2) - delta) * weights * q.size(-1) ** -0.5
         dq = (slopes @ widened(k).unsqueeze(2)).flatten(1, 2)
         dk = (slopes.transpose(-1, -2) @ _grouped(widened(q), k)).sum(2)
-        return dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype)
+        return dq, dk, dv
 
     def _scores(self, q: torch.Tensor, k: torch.Tensor, seen: Seen) -> torch.Tensor:
         """(B, K, G, T, S), G query heads for each key head."""
@@ -162,13 +162,13 @@ class Flash:
                 part = part.masked_fill(empty.unsqueeze(-1), 0.0)
                 part_lse = part_lse.masked_fill(empty, -math.inf)
             merge(out[:, :, rows], lse[:, :, rows], part, part_lse)
-        return out.to(q.dtype), lse
+        return out, lse
 
     def terms(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, seen: Seen, whole: Tensors) -> Tensors:
         """See Kernel."""
         wide = torch.promote_types(q.dtype, torch.float32)
         dq, dk, dv = (torch.zeros(x.shape, dtype=wide, device=x.device) for x in (q, k, v))
-        out, lse, grad = whole
+        out, lse, grad = whole[0].to(q.dtype), *whole[1:]
         for rows, columns, masked in tiles(seen, k.size(2)):
             groups = q.size(1) // k.size(1)
             mask = _added(seen, rows, columns, q, groups) if masked else None
@@ -179,7 +179,7 @@ class Flash:
             dq[:, :, rows] += _unfolded(more[0], groups)
             dk[:, :, columns] += more[1]
             dv[:, :, columns] += more[2]
-        return dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype)
+        return dq, dk, dv
 
 
 def _folded(x: torch.Tensor, groups: int) -> torch.Tensor:

@@ -20,6 +20,9 @@ from .block_balance import NEAR, Held, Seen, exchanged, length, nested, weight
 
 Owners = tuple[Runs, ...]
 
+#: How far from the mean head and tail may leave a rank's pairs, as a share of it: other owners send more to each other.
+LEFT = 0.02
+
 
 def deal(blocks: int, ranks: int, context: int) -> Owners:
     """Whole blocks to ranks: the numbers of blocks differ by one at most, and so does their weight from the mean.
@@ -152,14 +155,16 @@ def block_streams(tokens: int, block_size: int, ranks: int, context: int, window
     """Whole blocks dealt out to all ranks, and clean tokens to each ring of `context` ranks.
 
     Clean tokens even out the rows, and as far as they can the pairs; with n % 2P == 0 they are head and tail too,
-    those of the rank's own blocks. Where ranks are then more than NEAR from the mean, pieces are exchanged.
+    those of the rank's own blocks, and ranks are even unless a window spares the first tokens. Where ranks are more
+    than NEAR from the mean, with n % 2P == 0 more than LEFT, pieces are exchanged.
     """
     assert tokens % block_size == 0, (tokens, block_size)
     owners = deal(tokens // block_size, ranks, context)
     corrupted = tuple(tuple((a * block_size, b * block_size) for a, b in runs) for runs in owners)
     dealing = _Dealing(tokens=tokens, block_size=block_size, context=context, window=window, views=views)
     if tokens % (2 * ranks * block_size) == 0:
-        return dealing.streams(corrupted, leave=inf)
+        folded = dealing.streams(corrupted, leave=inf)
+        return folded if folded.off(views) <= LEFT else dealing.nearest(folded)
     found = dealing.streams(corrupted, leave=NEAR / 4)
     return (
         found if found.off(views) <= NEAR else min(found, dealing.evened(corrupted), key=lambda each: each.off(views))
@@ -192,6 +197,28 @@ class _Dealing:
             corrupted=corrupted,
             clean=tuple(clean),
         )
+
+    def nearest(self, folded: Streams) -> Streams:
+        """Of the ways to give equal rows other tokens the one that sends least, or where none is even the evenest."""
+        found = [folded, self.streams(folded.corrupted, leave=NEAR / 4)]
+        found += [self.beside(folded.corrupted)] if self.context == len(folded.corrupted) else []
+        if all(each.off(self.views) > LEFT for each in found):
+            found.append(self.evened(folded.corrupted))
+        even = [each for each in found if each.off(self.views) <= LEFT]
+        return (
+            min(even, key=lambda each: sum(map(length, each.moves().values())))
+            if even
+            else min(found, key=lambda each: each.off(self.views))
+        )
+
+    def beside(self, corrupted: Owners) -> Streams:
+        """Blocks exchanged together with the clean tokens that stand in them, for one ring of all ranks."""
+        holders = [
+            [Held(runs=runs, stream="both", copies=self.views + 1, unit=self.block_size)] for runs in corrupted
+        ]
+        near = NEAR / 4 * (self.views + 1) * self.seen(self.tokens) / len(holders)
+        both = tuple(runs for (runs,) in exchanged(holders, self.seen, near))
+        return replace(self.streams(corrupted, leave=inf), corrupted=both, clean=both)
 
     def evened(self, corrupted: Owners) -> Streams:
         """The same with blocks exchanged between rings, then blocks and clean tokens inside of each."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeVar
 
 from meshlang.diagnostics import Edit, Help, counted
-from meshlang.strategy import DTYPE_BYTES, Blocks, Collective, Context, Diagnostic, Edge, Plan, Strategy
+from meshlang.strategy import DTYPE_BYTES, Blocks, Collective, Context, Diagnostic, Edge, Plan, Saved, Strategy
 
 from .block_layout import Streams
 from .context import Looks, looking
@@ -21,6 +21,9 @@ Call = tuple[CallKind, Pass, str, int, int]
 #: What computes attention; "auto" is flex on a GPU and flash on a CPU.
 Kernel = Literal["auto", "flex", "flash", "reference"]
 KERNEL = {"says": "what computes attention: flex and flash are fast on a GPU and a CPU, auto takes that one"}
+
+#: What has names and a shape.
+Value = TypeVar("Value", Edge, Saved)
 
 #: The rows of both streams, as a card writes them, and those of them that go on from attention.
 ROWS, KEPT = ("seq", "stream"), ("seq", "kept")
@@ -121,12 +124,14 @@ class Exchange:
 
     Attributes:
         calls: kind, pass, what, tokens of the larger side, calls.
-        received: tokens of keys and values that come to a rank in a pass, on average, as a fraction.
+        forward, backward: tokens of keys and values that come to a rank in a pass, on average, as a fraction.
+        kept: tokens of keys and values that a rank keeps for its backward, besides those of its rows.
     """
 
     calls: tuple[Call, ...]
     forward: tuple[int, int]
     backward: tuple[int, int]
+    kept: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,10 +169,17 @@ def planned(
     plan: Plan, axis: str, streams: Streams, exchange: Exchange, views: Views, *, prune_last: bool = False
 ) -> Plan:
     """The plan with the account of blocks and what attention sends, and with the rows that these views have."""
-    plan = replace(plan, edges=tuple(_viewed(edge, plan, views) for edge in plan.edges))
+    plan = replace(
+        plan,
+        edges=tuple(_viewed(edge, plan, views) for edge in plan.edges),
+        saved=tuple(_viewed(saved, plan, views) for saved in plan.saved),
+    )
     modules = attending(plan, axis)
     if prune_last:
         plan = _pruned(plan, [each.module for each in modules], views)
+    looks = {each.module for each in modules}
+    others = tuple(saved for saved in plan.saved if saved.module not in looks)
+    saved = tuple(each for module in modules for each in _saved(plan, module, axis, exchange.kept))
     sent = tuple(call for each in modules for call in _calls(plan, each, axis, exchange))
     width = _token_bytes(plan, modules[0], axis)
     blocks = Blocks(
@@ -187,15 +199,28 @@ def planned(
         forward=_received(exchange.forward, width, plan),
         backward=_received(exchange.backward, width, plan),
     )
-    return replace(plan, block=blocks, collectives=(*plan.collectives, *sent))
+    return replace(plan, block=blocks, collectives=(*plan.collectives, *sent), saved=(*others, *saved))
+
+
+def _saved(plan: Plan, each: Looks, axis: str, kept: int) -> Iterator[Saved]:
+    """Queries, keys, values, the output as it is merged and as it goes on, the log of each query's sum; keys that came."""
+    yield from (Saved(module=each.module, port=edge.port) for edge in (*each.others, *each.whole))
+    yield Saved(module=each.module, port="output", count=2)
+    out = plan.by_port[each.module, "output"]
+    yield Saved(module=each.module, names=out.names[:-1], shape=out.shape[:-1], cuts=out.src.dims[:-1], dtype="float32")
+    for edge in each.whole if kept else ():
+        at = edge.names.index(("seq",))
+        shape = (*edge.shape[:at], kept, *edge.shape[at + 1 :])
+        cuts = tuple(tuple(a for a in axes if a != axis) for axes in edge.dst.dims)
+        yield Saved(module=each.module, names=edge.names, shape=shape, cuts=cuts)
 
 
 def _blocks(runs: tuple[tuple[int, int], ...], size: int) -> tuple[tuple[int, int], ...]:
     return tuple((start // size, stop // size) for start, stop in runs)
 
 
-def _viewed(edge: Edge, plan: Plan, views: Views) -> Edge:
-    """An edge with the sequences and rows of these views."""
+def _viewed(edge: Value, plan: Plan, views: Views) -> Value:
+    """A value with the sequences and rows of these views."""
     seq, batch = plan.sizes.seq, plan.sizes.batch
     assert seq is not None
     known = {"views": views.beside, "stream": views.beside + 1, "kept": views.beside + 1}
@@ -212,14 +237,14 @@ def _pruned(plan: Plan, attentions: Sequence[str], views: Views) -> Plan:
     """The plan whose last attention, and what comes after it, has corrupted rows only."""
     earlier = tuple(f"{_layer(each, attentions[-1])}." for each in attentions[:-1])
 
-    def shorter(edge: Edge) -> Edge:
+    def shorter(edge: Value) -> Value:
         if KEPT not in edge.names or f"{edge.module}.".startswith(earlier):
             return edge
         sizes = zip(edge.names, edge.shape, strict=True)
         rows = tuple(size // (views.beside + 1) * views.beside if n == KEPT and size else size for n, size in sizes)
         return replace(edge, shape=rows)
 
-    return replace(plan, edges=tuple(map(shorter, plan.edges)))
+    return replace(plan, edges=tuple(map(shorter, plan.edges)), saved=tuple(map(shorter, plan.saved)))
 
 
 def _layer(module: str, other: str) -> str:

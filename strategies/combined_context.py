@@ -48,7 +48,12 @@ class CombinedContext(Strategy):
             for each in both.items()
         )
         received = (sum(parts) * (ranks - 1), 1)
-        exchange = Exchange(calls=(*gathers, *sums) if ranks > 1 else (), forward=received, backward=received)
+        exchange = Exchange(
+            calls=(*gathers, *sums) if ranks > 1 else (),
+            forward=received,
+            backward=received,
+            kept=streams.tokens if ranks > 1 else 0,
+        )
         return planned(plan, self.axis, streams, exchange, views_of(plan).shared(False))
 
     def streams(self, plan: Plan) -> Streams:

@@ -83,7 +83,7 @@ class CSBP(Strategy):
 
 
 def _exchange(strategy: CSBP, streams: Streams) -> Exchange:
-    """The bytes of each way to share the clean stream; see the table of `tests/strategies/test_block_bytes.py`."""
+    """The bytes of each way to share the clean stream; `tests/gloo/test_block_attention.py` holds what is sent to them."""
     ring, most = streams.context, streams.padded
     if ring == 1:
         return Exchange(calls=(), forward=(0, 1), backward=(0, 1))
@@ -98,6 +98,7 @@ def _exchange(strategy: CSBP, streams: Streams) -> Exchange:
             ),
             forward=(hops * most, 1),
             backward=(hops * most, 1),
+            kept=streams.tokens,
         )
     return Exchange(
         calls=(
@@ -121,7 +122,8 @@ def _within_window(streams: Streams) -> Exchange:
         *_busiest(moves, 1, "backward", "gradients of clean keys and values in the window"),
     )
     total = sum(moves.values())
-    return Exchange(calls=calls, forward=(total, streams.ranks), backward=(total, streams.ranks))
+    kept = max(length(streams.needed(rank)) for rank in range(streams.ranks))
+    return Exchange(calls=calls, forward=(total, streams.ranks), backward=(total, streams.ranks), kept=kept)
 
 
 def _busiest(moves: Mapping[tuple[int, int], int], end: int, pass_: Pass, what: str) -> Iterator[Call]:

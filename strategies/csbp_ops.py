@@ -259,8 +259,8 @@ class _Attend(torch.autograd.Function):
         shared = work.exchange.backward(clean, kept[0] if kept else None, local, use)
         corrupted = torch.stack(own)
         if work.corrupted is not None:
-            corrupted = _summed(work.corrupted, corrupted, work.rows)
-        dk, dv = (torch.cat([corrupted[i], shared[i].to(corrupted.dtype)], dim=2) for i in (0, 1))
+            corrupted = _summed(work.corrupted, corrupted.to(k.dtype), work.rows)
+        dk, dv = (torch.cat([corrupted[i].to(k.dtype), shared[i].to(k.dtype)], dim=2) for i in (0, 1))
         return dq.to(q.dtype), dk, dv, None
 
 

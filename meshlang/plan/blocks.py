@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 #: Runs of blocks or tokens, each from its first to the one past its last.
@@ -47,6 +48,29 @@ class Blocks:
     def blocks(self) -> int:
         """Blocks of a sequence."""
         return self.sequence // self.block_size
+
+
+#: Dims of the rows of all streams: of those that come into attention, and of those that go on.
+STREAMS = (("seq", "stream"), ("seq", "kept"))
+
+
+def fullest(
+    blocks: Blocks,
+    names: Sequence[tuple[str, ...]],
+    shape: Sequence[int | None],
+    cuts: Sequence[tuple[str, ...]],
+) -> Fraction:
+    """How many times its equal part of a value's rows the fullest rank has: more than one if ranks have clean copies each.
+
+    `rows` are those of all copies of a sequence, a dim of rows those beside one clean copy.
+    """
+    towers = 1 if blocks.shared else blocks.views
+    whole = blocks.sequence * (blocks.views + towers)
+    for dim, size, axes in zip(names, shape, cuts, strict=True):
+        if dim in STREAMS and blocks.axis in axes and size:
+            rows = blocks.rows if size * towers == whole else blocks.last_rows
+            return Fraction(max(rows) * blocks.size, size * towers)
+    return Fraction(1)
 
 
 def to_data(blocks: Blocks) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from ..fold import Known
 from ..language.spec import DTYPE_BYTES
 from ..mesh import Mesh
 from ..placement import Layout
+from .blocks import fullest
 from .derive import local_numel
 from .gathers import gathers
 from .ir import Collective, Edge, Kind, Pass, Plan, Stage, Tensor, Unit, numel
@@ -171,21 +172,10 @@ def _elements(edge: Edge, layout: Layout, plan: Plan, share: Fraction) -> int | 
     if whole is None:
         return None
     first = {names[0] for names in edge.names}
-    each = Fraction(whole, plan.batches if "batch" in first else 1) * _rows(edge, layout, plan)
+    each = Fraction(whole, plan.batches if "batch" in first else 1)
+    if plan.block is not None and plan.block.context < plan.block.size:
+        each *= fullest(plan.block, edge.names, edge.shape, layout.dims)
     return int(each * share if "seq" in first else each)
-
-
-#: Dims of the rows of all streams: of those that come into attention, and of those that go on.
-_STREAMS = (("seq", "stream"), ("seq", "kept"))
-
-
-def _rows(edge: Edge, layout: Layout, plan: Plan) -> Fraction:
-    """How many times its part of all streams' rows a rank has: more than once where ranks have clean copies each."""
-    blocks = plan.block
-    for names, axes, size in zip(edge.names, layout.dims, edge.shape, strict=True):
-        if blocks is not None and blocks.context < blocks.size and names in _STREAMS and blocks.axis in axes:
-            return Fraction(max(blocks.rows) * blocks.size, size)
-    return Fraction(1)
 
 
 def _sends(plan: Plan) -> Iterator[Collective]:

@@ -24,6 +24,7 @@ from math import prod
 
 from ..language.spec import DTYPE_BYTES, SAVED_BYTES
 from ..pipeline.actions import flat
+from .blocks import fullest
 from .gathers import MOST_ACTIVE
 from .ir import Edge, Plan, Saved, Stage, Tensor, Unit
 from .slices import shares
@@ -345,6 +346,8 @@ class StageValues:
         """Of a value with the part of one pass of the rank's sequences, and of their tokens."""
         first = {factors[0] for factors in names}
         each = Fraction(_part(shape, cuts, self.plan), self.plan.batches if "batch" in first else 1)
+        if self.plan.block is not None:
+            each *= fullest(self.plan.block, names, shape, cuts)
         return int(each * self.share if "seq" in first else each) * SAVED_BYTES[dtype or self.plan.precision.compute]
 
 

@@ -81,28 +81,38 @@ def _toml(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else str(value)
 
 
-def rank_windowed_reference(recipe: str, plan: Plan, path: str) -> None:
-    """Loss and gradients of one rank whose mask has a window besides, by the table of the objective."""
-    from meshlang_models.block_diffusion import masks
-    from torch.nn.attention.flex_attention import create_block_mask
+def rank_reference(recipe: str, mask: str, weights: str, plan: Plan, path: str) -> None:
+    """Loss and gradients of one rank with a dense mask, in the plan's type.
 
+    Args:
+        mask: "window" for one by the table of the objective and a window besides.
+        weights: the type that a run computes with, to which they are rounded first: what is rounded before the
+            step is another model, and none of the step's error.
+    """
     with parity.precision(plan):
         config = titan.config_of(recipe, plan)
         model: Any = titan.build(config, plan)
-
-        def windowed(positions: torch.Tensor) -> Any:
-            rows = masks.rows_of(masks.documents(positions))
-            seen, place = masks.mask_mod(rows, rows, 16), rows.place
-
-            def near(b: torch.Tensor, h: torch.Tensor, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
-                return seen(b, h, q, k) & (place[q] - place[k] < WINDOW)
-
-            return create_block_mask(near, len(positions), None, len(place), len(place), device="cpu")
-
-        model.get_attention_masks = windowed
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.copy_(parameter.to(getattr(torch, weights)))
+        if mask == "window":
+            model.get_attention_masks = _windowed
         batch = titan.own_batch(config, plan)
         loss = titan.forward_backward(config, model, batch, titan.counted(batch))
     torch.save({"loss": loss.detach(), "gradients": parity.gradients_of(model)}, path)
+
+
+def _windowed(positions: torch.Tensor) -> Any:
+    from meshlang_models.block_diffusion import masks
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    rows = masks.rows_of(masks.documents(positions))
+    seen, place = masks.mask_mod(rows, rows, 16), rows.place
+
+    def near(b: torch.Tensor, h: torch.Tensor, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+        return seen(b, h, q, k) & (place[q] - place[k] < WINDOW)
+
+    return create_block_mask(near, len(positions), None, len(place), len(place), device="cpu")
 
 
 def rank_batches(recipe: str, plan: Plan, steps: int, first: int) -> list[Any]:

@@ -10,14 +10,14 @@ from meshlang.testing.memory import live_values
 from meshlang.testing.parity import make_batch, precision, share
 
 
-def rank_peak(recipe: str, plan: Plan) -> int:
-    """The most bytes of values that forwards make at one time, on this rank."""
+def rank_peak(recipe: str, plan: Plan, data: bool = False) -> int:
+    """The most bytes of values that forwards make at one time, on this rank; on the recipe's own data, or random tokens."""
     with precision(plan):
         config = titan.laid_out(titan.config_of(recipe, plan), plan)
         parallel_dims = titan.parallel_dims_of(config, plan)
-        batch = make_batch(plan, titan.vocabulary(config))
+        batch = titan.own_batch(config, plan) if data else make_batch(plan, titan.vocabulary(config))
         mine = share(batch, plan, dist.get_rank())
-        tokens = batch.labels.numel()
+        tokens = titan.counted(batch)
         if not plan.stages:
             model = titan.build(config, plan, parallel_dims)
             with live_values([model]) as live:

@@ -24,6 +24,8 @@ CASES = {
     "replicated": (4, {"blocks": 9, "context": 1}),
     "window": (4, {"blocks": 16, "window": 5}),
     "window, 8 ranks": (8, {"blocks": 32, "window": 9}),
+    "short window": (4, {"blocks": 64, "window": 5}),
+    "short window, 8 ranks": (8, {"blocks": 64, "window": 3}),
     "window, 10 blocks, documents": (4, {"blocks": 10, "window": 9, "documents": True}),
     "window over two heads, rings": (4, {"blocks": 16, "window": 30, "context": 2}),
     "two views, 11 blocks": (4, {"blocks": 11, "views": 2}),
@@ -82,7 +84,7 @@ def test_bytes_are_those_of_the_formula(name: str, ranks: RankPool) -> None:
         assert received(found.counts, size) == tuple(n * whole * (size - 1) // size for n in RECEIVED[name])
 
 
-@pytest.mark.parametrize(("name", "window"), [("window", 5), ("window, 8 ranks", 9)])
+@pytest.mark.parametrize(("name", "window"), [("short window", 5), ("short window, 8 ranks", 3)])
 def test_window_sends_the_tokens_of_the_formula(name: str, window: int, ranks: RankPool) -> None:
     """2 (W - 1) (2P - 2) / (2P) tokens of keys and values a rank in each pass, on average."""
     size, options = CASES[name]
