@@ -78,7 +78,7 @@ class Kernel(Protocol):
         ...
 
     def terms(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, seen: Seen, whole: Tensors) -> Tensors:
-        """Terms of the gradients of q, k and v, as wide or wider; `whole` is of all keys: output, log-sum-exp, gradient."""
+        """Terms of the gradients of q, k and v, or wider; `whole` is (output, log-sum-exp, gradient) over all keys."""
         ...
 
 

@@ -213,9 +213,7 @@ class _Dealing:
 
     def beside(self, corrupted: Owners) -> Streams:
         """Blocks exchanged together with the clean tokens that stand in them, for one ring of all ranks."""
-        holders = [
-            [Held(runs=runs, stream="both", copies=self.views + 1, unit=self.block_size)] for runs in corrupted
-        ]
+        holders = [[Held(runs=runs, stream="both", copies=self.views + 1, unit=self.block_size)] for runs in corrupted]
         near = NEAR / 4 * (self.views + 1) * self.seen(self.tokens) / len(holders)
         both = tuple(runs for (runs,) in exchanged(holders, self.seen, near))
         return replace(self.streams(corrupted, leave=inf), corrupted=both, clean=both)

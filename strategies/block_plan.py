@@ -203,7 +203,7 @@ def planned(
 
 
 def _saved(plan: Plan, each: Looks, axis: str, kept: int) -> Iterator[Saved]:
-    """Queries, keys, values, the output as it is merged and as it goes on, the log of each query's sum; keys that came."""
+    """Queries, keys, values, the output as it is merged and as it goes on, logs of sums; keys that came."""
     yield from (Saved(module=each.module, port=edge.port) for edge in (*each.others, *each.whole))
     yield Saved(module=each.module, port="output", count=2)
     out = plan.by_port[each.module, "output"]

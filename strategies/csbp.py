@@ -83,7 +83,7 @@ class CSBP(Strategy):
 
 
 def _exchange(strategy: CSBP, streams: Streams) -> Exchange:
-    """The bytes of each way to share the clean stream; `tests/gloo/test_block_attention.py` holds what is sent to them."""
+    """The bytes of each way to share the clean stream; `tests/gloo/test_block_attention.py` holds them."""
     ring, most = streams.context, streams.padded
     if ring == 1:
         return Exchange(calls=(), forward=(0, 1), backward=(0, 1))

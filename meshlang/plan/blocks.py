@@ -60,7 +60,7 @@ def fullest(
     shape: Sequence[int | None],
     cuts: Sequence[tuple[str, ...]],
 ) -> Fraction:
-    """How many times its equal part of a value's rows the fullest rank has: more than one if ranks have clean copies each.
+    """How many times its equal part of a value's rows the fullest rank has: more if ranks have clean copies each.
 
     `rows` are those of all copies of a sequence, a dim of rows those beside one clean copy.
     """

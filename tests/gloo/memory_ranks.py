@@ -11,7 +11,7 @@ from meshlang.testing.parity import make_batch, precision, share
 
 
 def rank_peak(recipe: str, plan: Plan, data: bool = False) -> int:
-    """The most bytes of values that forwards make at one time, on this rank; on the recipe's own data, or random tokens."""
+    """The most bytes of values that forwards make at one time, here; of random tokens, or the recipe's `data`."""
     with precision(plan):
         config = titan.laid_out(titan.config_of(recipe, plan), plan)
         parallel_dims = titan.parallel_dims_of(config, plan)

@@ -192,7 +192,7 @@ def write(path: Path, rows: list[Row]) -> None:
 
 
 def _narrow(rows: list[Row]) -> list[str]:
-    """What was computed in bfloat16, against one process in float32 on the same rounded weights; the tests hold 3e-2."""
+    """What was computed in bfloat16, against one process in float32 on the same weights; the tests hold 3e-2."""
     if not rows:
         return []
     head = ["model", "case", "mesh", "with", "ranks", "loss", "gradient", "placed", "collectives"]

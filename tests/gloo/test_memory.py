@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
+import block_cases
 import context_cases
 import meshes
 import pipeline_cases
 import pytest
 from _pytest.mark import ParameterSet
+from block_cases import WINDOW, Blocks
 from pipeline_cases import SCHEDULES, Pipe
 
 from meshlang.compiler import Request, compile
@@ -20,6 +22,10 @@ RECIPES = {
     "qwen3/debugmodel": "meshlang_models.qwen3.config_registry:debugmodel",
     "llama3/debugmodel": "meshlang_models.llama3.config_registry:debugmodel",
 }
+STREAMS = ("tiny", "tiny_complementary")
+RECIPES |= {
+    f"block_diffusion/{flavor}": f"meshlang_models.block_diffusion.config_registry:{flavor}" for flavor in STREAMS
+}
 MODEL = "llama/tiny"
 RECOMPUTE = '\n[recompute]\nmodules = ["layers.*"]\n'
 
@@ -28,6 +34,22 @@ BOUND = 0.15
 
 #: Schedules that compute gradients of weights late recompute nothing.
 HALVED = ("interleaved_zero_bubble", "zbv", "dualpipev", "csv")
+
+#: Each way to have keys of the clean stream, and how many rows go on.
+BLOCKS = {
+    "gathered": Blocks(mesh={"block": 2}),
+    "a copy each": Blocks(mesh={"block": 2}, options={"context": 1}),
+    "rings of two": Blocks(mesh={"block": 4}, options={"context": 2}),
+    "ring": Blocks(mesh={"block": 2}, options={"transport": "ring"}),
+    "window": Blocks(mesh={"block": 2}, options={"window": WINDOW}),
+    "combined": Blocks(mesh={"block": 2}, strategy="combined_context"),
+    "10 blocks": Blocks(mesh={"block": 4}, seq=160),
+    "last pruned": Blocks(mesh={"block": 2}, options={"prune_last": True}),
+    "views share": Blocks(mesh={"block": 2}, flavor="tiny_complementary", options={"share_clean": True}),
+    "views, a copy each": Blocks(mesh={"block": 2}, flavor="tiny_complementary", options={"context": 1}),
+    "tp 2, a copy each": Blocks(mesh={"block": 2, "tp": 2}, options={"context": 1}),
+    "tp 2, sequence": Blocks(mesh={"block": 2, "tp": 2}, sequence=True),
+}
 
 SPECS = {
     **{
@@ -42,6 +64,7 @@ SPECS = {
         context_cases.Case(strategy="ulysses", mesh={"cp": 2}, balance=None), MODEL, "float32"
     ),
     **{name: pipeline_cases.spec(Pipe(schedule=name, **more), MODEL, "float32") for name, more in SCHEDULES.items()},
+    **{f"blocks, {name}": block_cases.spec(case, "float32") for name, case in BLOCKS.items()},
     "gpipe 4": pipeline_cases.spec(Pipe(schedule="gpipe", pp=4), MODEL, "float32"),
     "1f1b 4": pipeline_cases.spec(Pipe(schedule="1f1b", pp=4), MODEL, "float32"),
     "1f1b, fsdp, tp": pipeline_cases.spec(
@@ -60,6 +83,7 @@ CASES = {name: (name, "") for name in SPECS} | {
 SAMPLE = {
     *SCHEDULES,
     *(f"{name}, recomputed" for name in SCHEDULES if name not in HALVED),
+    *("blocks, a copy each", "blocks, a copy each, recomputed", "blocks, last pruned"),
     *("one rank", "one rank, recomputed", "fsdp 2, tp 2, sequence", "fsdp 2, tp 2, sequence, recomputed"),
 }
 
@@ -79,7 +103,7 @@ def plan_of(name: str, more: str) -> Plan:
 def test_activations_are_as_estimated(name: str, more: str, ranks: RankPool) -> None:
     """On every rank the peak of what forwards make is within 15 % of the plan's estimate."""
     plan = plan_of(name, more)
-    found = ranks.run("memory_ranks:rank_peak", RECIPES[plan.model], plan, ranks=plan.ranks)
+    found = ranks.run("memory_ranks:rank_peak", RECIPES[plan.model], plan, plan.block is not None, ranks=plan.ranks)
     for rank, peak in enumerate(found):
         here = plan.mesh.coordinate(rank)
         place = next((here[axis] for axis in plan.axes_of("pipeline")), 0)
