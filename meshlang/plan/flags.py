@@ -185,13 +185,16 @@ def flags_agree(flags: Sequence[str], plan: Plan, spec: Spec, bag: Bag, *, insta
     Args:
         installing: strategies that put their own computation into the model, known once torch is loaded.
     """
-    known = decided(plan, spec) | _uncaptured(spec, installing)
+    known = decided(plan, spec) | _uncaptured(spec, installing) | _streams(plan, spec)
     given = [*read_flags(flags), *written_flags(spec)]
     for flag in given:
         if flag.name not in known or flag.value == known[flag.name][0]:
             continue
         if flag.name == BACKEND and flag.value in _OTHER_BACKENDS:
             bag.add(_refused(flag))
+            continue
+        if flag.name == CHECKER:
+            bag.add(_unchecked(flag, known[CHECKER][1], plan))
             continue
         value, span = known[flag.name]
         bag.add(
@@ -209,6 +212,32 @@ def _uncaptured(spec: Spec, installing: Collection[str]) -> dict[str, tuple[str,
     """No CUDA graph is captured of what a strategy computes itself."""
     first = next((table.name.span for table in spec.strategies if table.name.value in installing), None)
     return {} if first is None else {"training.disable_cuda_graphs": ("True", first)}
+
+
+CHECKER = "debug.spmd_typechecking"
+
+
+def _streams(plan: Plan, spec: Spec) -> dict[str, tuple[str, Span]]:
+    """Two streams that an axis cuts are no values that torchtitan's checker of types follows."""
+    if plan.block is None or plan.block.size == 1:
+        return {}
+    axis = plan.block.axis
+    used = next(use.name for use in plan.strategies if use.axis == axis)
+    return {CHECKER: ("False", next(table.name.span for table in spec.strategies if table.name.value == used))}
+
+
+def _unchecked(flag: Flag, strategy: Span, plan: Plan) -> Diagnostic:
+    assert plan.block is not None
+    return Diagnostic(
+        code="types-unchecked",
+        message=f"torchtitan's check of types is asked for, and `{plan.block.axis}` cuts two streams in one tensor",
+        label=Label(span=flag.span),
+        labels=(Label(span=strategy, text=f"they are cut over {plan.block.size} ranks here"),),
+        notes=(
+            "spmd_types has no rule for `cat` along a dim that an axis cuts: of parts it is not a part of the whole",
+            "drop the flag: tests hold loss, gradients and collectives of these plans to those of one rank",
+        ),
+    )
 
 
 BACKEND = "parallelism.spmd_backend"

@@ -10,7 +10,7 @@ from references import References
 from rows import BOUNDS, rows
 
 from meshlang.testing.parity import differences
-from meshlang.testing.ranks import RankPool
+from meshlang.testing.ranks import RankError, RankPool
 
 REFERENCE = "block_cases:rank_reference"
 STEP = "meshlang.testing.parity:rank_data_step"
@@ -137,6 +137,15 @@ def held(case: Blocks, dtype: str, reference: str, ranks: RankPool, references: 
         assert report.misplaced == ()
         assert differences(plan, report.counts, rank) == []
         assert report.worst <= BOUNDS[dtype]
+
+
+def test_checker_of_types_has_no_rule_for_streams(ranks: RankPool, references: References) -> None:
+    """Under spmd_types' checker the first forward ends where a rank's two streams become one tensor."""
+    case = CASES["block 2, gathered"]
+    plan = plan_of(case, "float32")
+    path = references.path(REFERENCE, plan, case.recipe, "", "float32")
+    with pytest.raises(RankError, match="No valid sharding strategy for cat"):
+        ranks.run(STEP, case.recipe, plan, path, {"typecheck": True}, ranks=plan.ranks)
 
 
 def test_noise_is_that_of_any_mesh(ranks: RankPool) -> None:

@@ -68,6 +68,20 @@ def test_agreeing_flag_is_silent(flags: str) -> None:
     assert not told(CPU, flags)
 
 
+def test_check_of_types_is_refused_for_cut_streams() -> None:
+    """torchtitan's checker is refused where an axis cuts the streams of block diffusion, and nowhere else."""
+    flag = "--debug.spmd_typechecking"
+    request, bag = Request.of(EXAMPLES / "block_diffusion_cpu.toml"), Bag()
+    spec, plan = load(request), compile(request)
+    flags_agree([flag], plan, spec, bag)
+    (found,) = bag
+    assert found.code == "types-unchecked"
+    assert found.labels[0].span == spec.strategies[0].name.span
+    flags_agree(["--debug.no-spmd-typechecking"], plan, spec, bag := Bag())
+    assert not len(bag)
+    assert not told(CPU, flag)
+
+
 @pytest.mark.parametrize("flag", ["--training.no-disable-cuda-graphs", "--training.disable_cuda_graphs=False"])
 def test_graphs_of_a_strategy_are_refused(flag: str) -> None:
     """A flag that captures graphs of what a strategy computes itself is shown beside the strategy's table."""
