@@ -251,6 +251,14 @@ def test_explain_of_an_unknown_code_is_usage() -> None:
     assert "did you mean `unknown-axis`?" in result.stderr
 
 
+def test_explain_of_a_spec_alone_asks_for_a_name(here: Path) -> None:
+    """A spec without a name is told how it is asked, and no list of codes."""
+    result = meshlang("explain", "good.toml")
+    assert result.exit_code == 2
+    assert "`meshlang explain good.toml FQN`" in result.output
+    assert "axis-cuts-twice" not in result.output
+
+
 def test_explain_of_a_tensor_names_who_decided(here: Path) -> None:
     """`explain SPEC FQN` prints for each dimension the line that decided it, and each rank's part."""
     result = meshlang("explain", "good.toml", "lm_head.weight", "--ranks", "4")

@@ -82,6 +82,12 @@ def test_a_lock_prints_no_json(here: Path) -> None:
     assert not (here / "plan.lock.toml").exists()
 
 
+def test_a_lock_shows_no_rank(here: Path) -> None:
+    """`--rank` chooses what is printed, and a lock prints nothing: both at once are wrong usage."""
+    result = lock("--rank", "1")
+    assert (result.exit_code, "--rank" in result.output) == (2, True)
+
+
 def test_a_lock_holds_the_order_of_a_file(here: Path) -> None:
     """Another order of actions under one file name is a drift, and the lock shows it rank by rank."""
     pipeline = '\n[pipeline]\nschedule = "csv"\nmicrobatches = 2\nfile = "order.csv"\n'

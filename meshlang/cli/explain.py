@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 from click.shell_completion import CompletionItem
 
@@ -26,6 +28,8 @@ def explain_command(
 ) -> None:
     """`explain CODE`: the page of a finding. `explain SPEC FQN`: who decided each dimension of a tensor."""
     if fqn is None:
+        if subject not in codes() and Path(subject).is_file():
+            raise click.UsageError(f"`meshlang explain {subject} FQN`: of a spec, say which tensor or module")
         click.echo(page(subject), nl=False)
         return
     from ..report.tensor import tensor_text

@@ -43,6 +43,8 @@ def plan_command(
         raise click.UsageError("--update goes with --lock FILE")
     if as_json and lock is not None:
         raise click.UsageError("--json prints the plan, and --lock FILE holds it against a file: one of them")
+    if rank is not None and lock is not None:
+        raise click.UsageError("--rank chooses whose shapes are printed, and --lock FILE holds those of rank 0")
     plan = planned(request(spec, ranks=ranks, sets=sets, on=on), form, rank)
     if lock is not None:
         sys.exit(_lock(plan, Path(lock), update))

@@ -106,10 +106,16 @@ class Files:
             fix = (_help("write an array", node.span, f"[{node.span.text}]"),) if quoted else ()
             self._find("wrong-type", "`include` takes an array of strings", node.span, help=fix)
             return ()
+        first: dict[str, Node] = {}
         for element in elements:
             if not isinstance(element.value, str):
                 self._find("wrong-type", "`include` takes an array of strings", element.span)
-        return tuple(element for element in elements if isinstance(element.value, str))
+                continue
+            before = first.setdefault(os.path.normpath(element.value), element)
+            if before is not element:
+                label = Label(span=before.span, text="first here")
+                self._find("include-conflict", f"`{element.value}` is included twice", element.span, labels=(label,))
+        return tuple(first.values())
 
     def _follow(self, element: Node, way: tuple[_Step, ...]) -> None:
         """Visit the file that one element of `include` names."""

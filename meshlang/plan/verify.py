@@ -21,7 +21,7 @@ def verify(plan: Plan, resolved: Resolved, bag: Bag) -> None:
     """
     broken, short = Bag(), _one_of_each(plan, resolved)
     laws = (no_unfinished_sum, one_move_an_edge, inner_cuts_move, needed_whole)
-    laws = (*laws, made_of_whole, handed_on, weights_agree, store_is_free)
+    laws = (*laws, buffers_whole, made_of_whole, handed_on, weights_agree, store_is_free)
     for law in laws:
         law(short, resolved.folded, broken)
     for law in laws if len(broken) else ():
@@ -123,6 +123,28 @@ def made_of_parts(plan: Plan, resolved: Resolved) -> Iterator[cut_findings.MadeO
                     yield cut_findings.MadeOfPart(
                         module=boundary.module, input=port, name=name, axis=axis, rule=decision.rule
                     )
+
+
+def buffers_whole(plan: Plan, resolved: Resolved, bag: Bag) -> None:
+    """A buffer is cut by names of values around it, or not: from a cut of its own, as of a table, nothing follows."""
+    values: dict[str, set[str]] = {}
+    for edge in plan.edges:
+        values.setdefault(edge.module, set()).update(factors[0] for factors in edge.names)
+    found: dict[tuple[object, ...], tuple[PlaceRule, list[str]]] = {}
+    for tensor in plan.tensors:
+        for dim in tensor.dims if tensor.kind == "buffer" else ():
+            name, rule = dim.names[0], resolved.rules.decide(tensor.fqn, dim.names[0]).rule
+            around = any(name in values.get(module, ()) for module in _modules_around(tensor.fqn))
+            for axis in _live(dim.axes, plan) if rule is not None and not around else ():
+                found.setdefault((name, axis, id(rule)), (rule, []))[1].append(tensor.fqn.rpartition(".")[0])
+    for (name, axis, _), (rule, modules) in found.items():
+        bag.add(cut_findings.needs_whole(str(name), str(axis), rule, list(dict.fromkeys(modules)), resolved))
+
+
+def _modules_around(fqn: str) -> Iterator[str]:
+    while fqn:
+        fqn = fqn.rpartition(".")[0]
+        yield fqn
 
 
 def handed_on(plan: Plan, resolved: Resolved, bag: Bag) -> None:
