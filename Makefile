@@ -1,6 +1,8 @@
 # Everything runs with the python that is active; nothing is installed here.
 PYTHON ?= python
 PYTEST ?=
+# Processes that share the default set; 0 runs it in one.
+WORKERS ?= 2
 SECONDS ?= 600
 CODE   := meshlang strategies models tests benchmarks docs
 # What a change has to pass, the cheap first.
@@ -27,7 +29,7 @@ types:  ## pyright
 	$(PYTHON) -m pyright
 
 test:  ## pytest, the default set
-	$(PYTHON) -m pytest $(PYTEST)
+	$(PYTHON) -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder $(PYTEST)
 
 docs:  ## the pages of docs/ as html, warnings are errors: build/docs
 	$(PYTHON) -m sphinx -W --keep-going -q -b html docs build/docs

@@ -190,9 +190,14 @@ def _shell(command: str, folder: Path, site: Path) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
+#: Where bytecode lies that is not in the folders of its sources: without it each process would compile torch anew.
+_BYTECODE = "PYTHONPYCACHEPREFIX"
+
+
 def environment(programs: Path) -> dict[str, str]:
-    """Of a shell that finds these programs first, and prints alike everywhere."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST", "MESHLANG", "PYTHON"))}
+    """Of a shell that finds these programs first, and prints alike everywhere; bytecode that is kept apart stays so."""
+    ours = ("PYTEST", "MESHLANG", "PYTHON")
+    kept = {key: value for key, value in os.environ.items() if key == _BYTECODE or not key.startswith(ours)}
     path = f"{programs}{os.pathsep}{os.environ['PATH']}"
     return kept | {"PATH": path, "COLUMNS": "80", "NO_COLOR": "1", "PYTHONDONTWRITEBYTECODE": "1"}
 
