@@ -29,7 +29,7 @@ types:  ## pyright
 	$(PYTHON) -m pyright
 
 test:  ## pytest, the default set
-	$(PYTHON) -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder $(PYTEST)
+	$(PYTHON) -m pytest -n $(WORKERS) $(PYTEST)
 
 docs:  ## the pages of docs/ as html, warnings are errors: build/docs
 	$(PYTHON) -m sphinx -W --keep-going -q -b html docs build/docs

@@ -1,36 +1,22 @@
-"""Puts this folder on the import path, so that tests share `literate`; and ranks that all tests share.
-
-`make test` runs two workers. What one of them does alone is a group: the tests that share ranks are one, since each
-pool starts processes; otherwise each file is one. Long groups come first, so that no worker waits for the other's end.
-"""
+"""Puts this folder on the import path, so that tests share `literate`; and ranks that all tests share."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from meshlang.testing.ranks import RankPool
 
+if TYPE_CHECKING:
+    from xdist.scheduler import LoadScopeScheduling
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """In a worker each test names its group, and groups stand in the order in which they begin."""
-    if not hasattr(config, "workerinput"):
-        return
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(group(item)))
-    items.sort(key=_begins)
-
-
-def group(item: pytest.Item) -> str:
-    """What is done by one worker: all that share ranks, or the tests of a file."""
-    return "ranks" if "pool" in getattr(item, "fixturenames", ()) else str(item.path.name)
-
-
-def _begins(item: pytest.Item) -> int:
-    """Ranks first, then launches, then the rest."""
-    return 0 if group(item) == "ranks" else 1 if item.get_closest_marker("gloo") else 2
+ROOT = Path(__file__).parents[1]
+#: The group of all tests that share ranks.
+RANKS = "ranks"
 
 
 @pytest.fixture(scope="session")
@@ -38,3 +24,41 @@ def pool() -> Iterator[RankPool]:
     """Up to eight ranks, which start at the first call; closed when the session ends."""
     with RankPool(8, timeout=240) as pool:
         yield pool
+
+
+@cache
+def group(file: str) -> str:
+    """What one worker does alone, in order: the tests of a file, or those of all files that share ranks."""
+    return RANKS if "RankPool" in (ROOT / file).read_text(encoding="utf-8") else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    """With `-n 2`, as `make test` has it, a worker takes the next group when it has done one."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Groups(LoadScopeScheduling):
+        """Groups in the order in which their first tests are collected."""
+
+        def _split_scope(self, nodeid: str) -> str:
+            return group(nodeid.partition("::")[0])
+
+    config.option.loadscopereorder = False
+    return Groups(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """In a worker, what takes longest begins first: tests that share ranks, then launches."""
+    if not hasattr(config, "workerinput"):
+        return
+    for item in items:
+        shares = "pool" in getattr(item, "fixturenames", ())
+        assert not shares or group(item.nodeid.partition("::")[0]) == RANKS, f"{item.nodeid} would start other ranks"
+    items.sort(key=_begins)
+
+
+def _begins(item: pytest.Item) -> int:
+    if group(item.nodeid.partition("::")[0]) == RANKS:
+        return 0
+    return 1 if item.get_closest_marker("gloo") else 2
