@@ -11,12 +11,16 @@ With MESHLANG_UPDATE_SPECS=1 the text blocks are written anew; the diff is then 
 
 from __future__ import annotations
 
+import io
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterable, Mapping
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -108,9 +112,11 @@ def run(case: Case, folder: Path) -> tuple[int, str]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
     program, *words = shlex.split(case.command)
-    start = {"meshlang": ["-c", "from meshlang.cli import main; main(prog_name='meshlang')"], "python": []}[program]
-    apart = program == "python" or any(".dist-info/" in name for name in case.files)
-    code, text = _process([*start, *words], folder) if apart else meshlang(words, folder)
+    if any(".dist-info/" in name for name in case.files):
+        start = ["-c", "from meshlang.cli import main; main(prog_name='meshlang')"]
+        code, text = _process([*(start if program == "meshlang" else []), *words], folder)
+    else:
+        code, text = {"meshlang": meshlang, "python": _script}[program](words, folder)
     return code, text.replace(f"{ROOT}/", "").replace(f"{folder}/", "")
 
 
@@ -123,6 +129,18 @@ def meshlang(words: Iterable[str], folder: Path) -> tuple[int, str]:
     finally:
         os.chdir(before)
     return result.exit_code, result.output
+
+
+def _script(words: Iterable[str], folder: Path) -> tuple[int, str]:
+    """The same of a Python program; here, since a process of its own would load torch anew."""
+    (path,) = words
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with chdir(folder), redirect_stdout(out), redirect_stderr(err), warnings.catch_warnings():
+        try:
+            runpy.run_path(path, run_name="__main__")
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    return code, out.getvalue() + err.getvalue()
 
 
 def _process(words: Iterable[str], folder: Path) -> tuple[int, str]:
