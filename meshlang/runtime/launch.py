@@ -20,6 +20,7 @@ from ..plan.flags import flags_agree, override_flags, policy_disagrees, read_fla
 from ..plan.ir import Plan
 from ..plan.recipes import recipe_disagrees
 from .interrupt import ASKING, AT_ONCE, ask_and_say, asks
+from .loading import uncollected
 from .recipe import JOB, Job
 from .torchrun import Torchrun
 
@@ -79,7 +80,8 @@ def _agreed(flags: Sequence[str], plan: Plan, spec: Spec) -> tuple[str, ...]:
     Raises:
         SpecError: one does. What a strategy computes is known with torch.
     """
-    from ..lowering.ops import installing
+    with uncollected():
+        from ..lowering.ops import installing
 
     bag = Bag()
     flags_agree(flags, plan, spec, bag, installing=installing(plan))
@@ -109,8 +111,9 @@ def _config(recipe: str, flags: Sequence[str]) -> Trainer.Config | int:
     The recipe is called and torchtitan reads the flags once here, so that what is wrong with them
     is told once, and not by every rank. torchtitan's own help ends a launch too.
     """
-    from torchtitan.config import ConfigManager
-    from torchtitan.trainer import Trainer
+    with uncollected():
+        from torchtitan.config import ConfigManager
+        from torchtitan.trainer import Trainer
 
     from .recipe import RecipeError, recipe_function
 

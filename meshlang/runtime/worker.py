@@ -6,9 +6,11 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 
 from . import progress
 from .interrupt import listen_on_rank
+from .loading import uncollected
 from .recipe import JOB, Job
 
 #: Seconds that a rank stays which only lost its neighbour: torchrun looks each 0.1 s, and sees the neighbour first.
@@ -35,6 +37,14 @@ def main() -> None:
 
 
 def _train() -> None:
+    with uncollected():
+        train = _loaded()
+    sys.argv = [sys.argv[0], "--module", "meshlang.runtime.recipe", "--config", "planned", *sys.argv[1:]]
+    train()
+
+
+def _loaded() -> Callable[[], None]:
+    """torchtitan's `main`, loaded once the device is known."""
     from torchtitan.tools.logging import init_logger
 
     from .device import one_thread_a_rank, prepare
@@ -44,8 +54,7 @@ def _train() -> None:
         one_thread_a_rank()
     from torchtitan.train import main as train
 
-    sys.argv = [sys.argv[0], "--module", "meshlang.runtime.recipe", "--config", "planned", *sys.argv[1:]]
-    train()
+    return train
 
 
 if __name__ == "__main__":
