@@ -11,7 +11,7 @@ from meshlang.pipeline.mapping import Mapping, best, moved, places
 from meshlang.pipeline.zigzag import bsipipe, can_be_uneven, uneven_bsipipe
 from meshlang.strategy import Context, Diagnostic, Program
 
-from .executed import a_multiple, costs_of, in_two, mirrored, ranks_of
+from .executed import a_multiple, held_costs, in_two, mirrored, ranks_of
 from .numbered import PIPELINE_AXIS, keeps_weights, numbers_of
 from .sliced import SlicedSchedule, sliced
 
@@ -72,7 +72,7 @@ class BSIPipe(SlicedSchedule):
         if self.directions == "uneven" and ranks_of(context) > 1:
             return in_two(uneven_bsipipe(*numbers), self.weights, tokens)
         if self.weights == "held":
-            return late(*numbers, replicas=2, hold=True, costs=costs_of(tokens))
+            return late(*numbers, replicas=2, hold=True, costs=held_costs(context, tokens))
         return in_two(bsipipe(*numbers), self.weights, tokens)
 
 

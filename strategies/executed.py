@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from meshlang.diagnostics import counted
 from meshlang.pipeline.costs import Costs
 from meshlang.pipeline.late_weights import late_weights
+from meshlang.plan.slices import attention_share
 from meshlang.strategy import Context, Diagnostic, Program
 
 from .numbered import PIPELINE_AXIS, NumberedSchedule, numbers
@@ -18,6 +20,12 @@ EXECUTOR = "meshlang.runtime.sequence_pipeline"
 def costs_of(lengths: tuple[int, ...]) -> Costs:
     """Times in proportion to tokens."""
     return Costs(lengths=lengths if len(set(lengths)) > 1 else ())
+
+
+def held_costs(context: Context, lengths: tuple[int, ...]) -> Costs:
+    """The same, and attention where subsequences differ, as a plan's timeline has it."""
+    costs = costs_of(lengths)
+    return replace(costs, attention=attention_share(context.plan)) if costs.lengths else costs
 
 
 def in_two(program: Program, weights: str, lengths: tuple[int, ...]) -> Program:

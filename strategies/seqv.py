@@ -11,7 +11,7 @@ from meshlang.pipeline.held import late
 from meshlang.pipeline.zigzag import seqv
 from meshlang.strategy import Context, Diagnostic, Program
 
-from .executed import costs_of, in_two, ranks_of
+from .executed import held_costs, in_two, ranks_of
 from .numbered import keeps_weights, numbers, numbers_of
 from .sliced import SlicedSchedule, sliced
 
@@ -55,7 +55,7 @@ class SeqV(SlicedSchedule):
         """By slot, or held by what has arrived."""
         counts, tokens = (*numbers_of(self, context), self.subsequences), self.tokens(context)
         if self.weights == "held":
-            return late(*counts, replicas=1, hold=True, costs=costs_of(tokens))
+            return late(*counts, replicas=1, hold=True, costs=held_costs(context, tokens))
         return in_two(seqv(*counts), self.weights, tokens)
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 
 from . import orders, sequence_orders, v_orders, zigzag
 from .costs import Costs
-from .held import held
+from .held import late
 from .ir import Op, Program
 from .late_weights import late_weights
 from .notation import program_of
@@ -80,11 +80,11 @@ class Row:
         return max(self.timeline.peaks) if self.timeline is not None else float("inf")
 
 
-def candidates(at: Numbers) -> Iterator[Candidate]:
+def candidates(at: Numbers, costs: Costs | None = None) -> Iterator[Candidate]:
     """Every schedule at these numbers; whole sequences, and its own stages a rank, where it knows no others."""
     yield from _of_torch(at)
     yield from _of_whole_sequences(at)
-    yield from _of_subsequences(at)
+    yield from _of_subsequences(at, costs)
 
 
 def _of_torch(at: Numbers) -> Iterator[Candidate]:
@@ -111,22 +111,22 @@ def _of_whole_sequences(at: Numbers) -> Iterator[Candidate]:
     yield _of("bitpipe", at, 2, 1, lambda: bitpipe(p, m), units, replicas=2)
 
 
-def _of_subsequences(at: Numbers) -> Iterator[Candidate]:
+def _of_subsequences(at: Numbers, costs: Costs | None) -> Iterator[Candidate]:
     p, v, m, s = at.ranks, at.chunks, at.sequences, at.subsequences
     inner, even = max(2, v), v + v % 2
     plain = _of("seq1f1b", at, 1, s, lambda: seq1f1b(p, m, s))
     yield replace(plain, first=lambda: sequence_orders.row_of(0, p, 1, m, s))
     looped = _of("seq1f1b_interleaved", at, inner, s, lambda: seq1f1b_interleaved(p, inner, m, s))
     yield replace(looped, first=lambda: sequence_orders.row_of(0, p, inner, m, s))
-    yield from _zigzag(_of("seqv", at, even, s, lambda: seqv(p, even, m, s)))
-    yield from _zigzag(_of("bsipipe", at, v, s, lambda: bsipipe(p, v, m, s), _halved(at), replicas=2))
+    yield from _zigzag(_of("seqv", at, even, s, lambda: seqv(p, even, m, s)), costs)
+    yield from _zigzag(_of("bsipipe", at, v, s, lambda: bsipipe(p, v, m, s), _halved(at), replicas=2), costs)
     if can_be_uneven(p, v, s):
         few = "needs 2 microbatches" if m < 2 else ""
         uneven = _of("bsipipe" + UNEVEN, at, v, s, lambda: uneven_bsipipe(p, v, m, s), few, replicas=2)
         yield from (uneven, replace(uneven, name=uneven.name + LATE, late=True, halves=True))
     half = Numbers(ranks=p // 2, chunks=2 * v, sequences=m // 2, subsequences=s)
     beside = _of(HALF_DEPTH, half, 2 * v, s, lambda: seqv(p // 2, 2 * v, m // 2, s), _halved(at), replicas=2)
-    yield from _zigzag(replace(beside, copies=2))
+    yield from _zigzag(replace(beside, copies=2), costs)
 
 
 def _few(at: Numbers) -> str:
@@ -141,7 +141,7 @@ def _halved(at: Numbers) -> str:
     return _odd(at) or ("needs an even number of microbatches" if at.sequences % 2 else "")
 
 
-def _zigzag(candidate: Candidate) -> Iterator[Candidate]:
+def _zigzag(candidate: Candidate, costs: Costs | None) -> Iterator[Candidate]:
     """A schedule of stages that go back, and the same with gradients of weights put off."""
     at, replicas = candidate.numbers, candidate.parameters // candidate.copies
     found = replace(
@@ -153,7 +153,7 @@ def _zigzag(candidate: Candidate) -> Iterator[Candidate]:
     yield replace(found, name=candidate.name + LATE, late=True, halves=True)
     unit = max(1, at.ranks // replicas)
     if unit % at.subsequences and at.subsequences % unit:
-        make = None if candidate.make is None else lambda: held(**vars(at), replicas=replicas)
+        make = None if candidate.make is None else lambda: late(**vars(at), replicas=replicas, hold=True, costs=costs)
         yield replace(found, name=candidate.name + HELD, make=make, halves=True, first=None)
 
 
@@ -181,9 +181,9 @@ def own(name: str, program: Program) -> Candidate:
     return Candidate(name=name, numbers=numbers, parameters=program.replicas, make=lambda: program)
 
 
-def beside(mine: Candidate) -> list[Candidate]:
+def beside(mine: Candidate, costs: Costs | None = None) -> list[Candidate]:
     """All candidates at the numbers of a spec's own; it stands in its place where it is one of them, else first."""
-    rows = list(candidates(mine.numbers))
+    rows = list(candidates(mine.numbers, costs))
     known = [(each.name, each.numbers) for each in rows]
     if (mine.name, mine.numbers) not in known:
         return [mine, *rows]
@@ -194,7 +194,7 @@ def beside(mine: Candidate) -> list[Candidate]:
 def compared(mine: Candidate, costs: Costs, tick: Callable[[], None] = lambda: None) -> list[Row]:
     """The spec's own and all beside it, simulated; `tick` is called after each."""
     found: list[Row] = []
-    for each in beside(mine):
+    for each in beside(mine, replace(costs, shares=mine.numbers.ranks)):
         found.append(row_of(each, costs, mine.numbers.ranks))
         tick()
     return found

@@ -49,7 +49,7 @@ def fitting(mine: Candidate, costs: Costs, search: Search, tick: Callable[[], No
         tick: called for each of `tried`, when it is simulated or passed over.
     """
     costs = replace(costs, shares=mine.numbers.ranks)
-    order = sorted((least_time(each, costs), place, each) for place, each in enumerate(tried(mine, search)))
+    order = sorted((least_time(each, costs), place, each) for place, each in enumerate(tried(mine, search, costs)))
     best: list[tuple[float, float, int]] = []
     rows: dict[int, Row] = {}
     for bound, place, each in order:
@@ -76,13 +76,13 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def tried(mine: Candidate, search: Search) -> list[Candidate]:
+def tried(mine: Candidate, search: Search, costs: Costs | None = None) -> list[Candidate]:
     """Each candidate of each number of subsequences and stages once, and the spec's own."""
     found: dict[tuple[str, Numbers], Candidate] = {}
     at = mine.numbers
     for s in sorted(set(search.parts)):
         for v in range(1, max(2, min(4, search.stages // at.ranks) + 1)):
-            for each in candidates(replace(at, chunks=v, subsequences=s)):
+            for each in candidates(replace(at, chunks=v, subsequences=s), costs):
                 if each.make is not None and each.numbers.ranks * each.numbers.chunks <= search.stages:
                     found.setdefault((each.name, each.numbers), each)
     found[mine.name, mine.numbers] = mine

@@ -16,8 +16,9 @@ room kept on each rank for all forwards that the oldest sequence there still lac
 always go on, since the younger ones on a rank never hold more than the limit less a whole sequence.
 
 Nothing waits where F = I = W. Messages are needed as soon as they come, though, and a rank that is full
-cannot go ahead while it waits for one: where input gradients take longer than forwards, the closed form,
-with a slot to spare for each message, is faster and holds more.
+cannot go ahead while it waits for one: where input gradients take longer than forwards, slots are faster,
+with one to spare for each message. Those of units of whole sequences hold no more (`zigzag.spaced`), and
+gradients of weights fill those that are empty. So costs choose.
 """
 
 from __future__ import annotations
@@ -26,11 +27,13 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 
+from . import sequence_orders
 from .costs import Costs
 from .ir import Host, Op, Program
 from .late_weights import late_weights
-from .simulate import times_of
-from .zigzag import bsipipe, rank_of, seqv
+from .live import peak_of_row
+from .simulate import lengths_of, times_of
+from .zigzag import bsipipe, rank_of, seqv, spaced
 
 #: Input gradients in a row, after which a forward that waits is due.
 IN_A_ROW = 2
@@ -49,13 +52,34 @@ def late(
     """BSIPipe, or with one replica SeqV, whose gradients of weights are put off.
 
     Args:
-        hold: no rank goes above `limit`; else operations stand by slot also where units are not whole.
+        hold: no rank goes above `limit`, or `room` where subsequences differ; else operations stand by slot
+            also where units are not whole.
     """
-    unit = ranks // replicas
-    if not hold or unit % subsequences == 0 or subsequences % unit == 0:
-        make = bsipipe if replicas == 2 else seqv
+    make = bsipipe if replicas == 2 else seqv
+    if not hold:
         return late_weights(make(ranks, chunks, sequences, subsequences), costs)
-    return held(ranks, chunks, sequences, subsequences, replicas=replicas, costs=costs)
+    numbers, costs = (ranks, chunks, sequences, subsequences), costs or Costs()
+    unit = ranks // replicas
+    if unit % subsequences == 0 or subsequences % unit == 0:
+        return late_weights(make(*numbers), costs)
+    if subsequences > unit or _nothing_waits(chunks * ranks, subsequences, costs, ranks):
+        return held(*numbers, replicas=replicas, costs=costs)
+    most = room(ranks, chunks, subsequences, replicas=replicas, costs=costs)
+    return late_weights(spaced(*numbers, replicas=replicas), costs, room=most)
+
+
+def room(ranks: int, chunks: int, subsequences: int, *, replicas: int, costs: Costs) -> float:
+    """The limit in tokens, as sequences: operations of Seq1F1B's mean tokens at its peak, where they differ."""
+    most, equal = limit(ranks, chunks, subsequences, replicas=replicas), (1 / subsequences,) * subsequences
+    row = sequence_orders.row_of(0, ranks, 1, ranks, subsequences)
+    return most / (ranks + subsequences - 1) * peak_of_row(row, lengths_of(subsequences, costs) or equal)
+
+
+def _nothing_waits(stages: int, subsequences: int, costs: Costs, ranks: int) -> bool:
+    """Whether input gradients take no longer than forwards, and messages no time."""
+    times = times_of(stages, subsequences, costs, ranks)
+    longer = any(back > there for back, there in zip(times["I", False], times["F", False], strict=True))
+    return not longer and costs.least_link == (0.0, 0.0)
 
 
 def limit(ranks: int, chunks: int, subsequences: int, *, replicas: int) -> int:

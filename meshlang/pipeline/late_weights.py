@@ -14,16 +14,23 @@ from heapq import heappop, heappush
 
 from .costs import Costs
 from .ir import Op, Program
-from .live import peak_counts
-from .simulate import times_of
+from .live import peak_of_row
+from .simulate import lengths_of, times_of
+
+#: Sums of shares in another order differ by less.
+_NEAR = 1e-9
 
 
-def late_weights(program: Program, costs: Costs | None = None) -> Program:
+def late_weights(program: Program, costs: Costs | None = None, *, room: float | None = None) -> Program:
     """The Program with each whole backward in two; where its second half stands follows from the costs.
 
     Every other operation keeps its place among the others.
+
+    Args:
+        room: the tokens of all operations that a rank may hold, in sequences, or as many as it holds in the
+            Program where that is more. Without it a rank holds no more operations than there.
     """
-    run = _Run(program, costs or Costs())
+    run = _Run(program, costs or Costs(), room)
     for rank in range(program.ranks):
         heappush(run.events, (0.0, rank))
     while run.events:
@@ -38,20 +45,22 @@ class _Rank:
     """What a rank still has to do, the gradients of weights that it put off, and what it did."""
 
     todo: deque[Op]
-    most: int
+    most: float
     late: deque[Op] = field(default_factory=deque[Op])
     row: list[Op] = field(default_factory=list[Op])
-    live: int = 0
+    live: float = 0.0
     free: float = 0.0
 
 
 class _Run:
     """All ranks in the order of time: what has arrived by now decides what a rank does next."""
 
-    def __init__(self, program: Program, costs: Costs) -> None:
-        self.program = program
-        peaks = peak_counts(program)
-        self.ranks = [_Rank(deque(row), peaks[rank]) for rank, row in enumerate(program.order)]
+    def __init__(self, program: Program, costs: Costs, room: float | None) -> None:
+        self.program, parts = program, program.subsequences
+        lengths = (1.0,) * parts if room is None else lengths_of(parts, costs) or (1 / parts,) * parts
+        self.sizes = lengths
+        most = [max(room or 0.0, peak_of_row(row, lengths)) + _NEAR for row in program.order]
+        self.ranks = [_Rank(deque(row), most[rank]) for rank, row in enumerate(program.order)]
         self.events: list[tuple[float, int]] = []
         size = program.sequences * program.subsequences * program.stages
         self.done = {"F": [-1.0] * size, "B": [-1.0] * size}  # as in `simulate`; a sequence has one replica
@@ -67,17 +76,21 @@ class _Run:
         if each.todo:
             op = each.todo[0]
             ready = self.ready(op)
-            if 0 <= ready <= now + 1e-12 and not (op.kind == "F" and each.live >= each.most):
+            if 0 <= ready <= now + 1e-12 and not (op.kind == "F" and self.fills(each, op)):
                 self.take(rank, each, each.todo.popleft(), now)
                 return
         if each.late:
             op = each.late.popleft()
             each.free = now + self.times["W", op.stage == self.program.stages - 1][op.subsequence]
             each.row.append(Op("W", op.replica, op.sequence, op.subsequence, op.stage))
-            each.live -= 1
+            each.live -= self.sizes[op.subsequence]
             heappush(self.events, (each.free, rank))
         elif ready >= 0:
             heappush(self.events, (ready, rank))
+
+    def fills(self, each: _Rank, forward: Op) -> bool:
+        """Whether a rank has no room for a forward."""
+        return each.live + self.sizes[forward.subsequence] > each.most
 
     def take(self, rank: int, each: _Rank, op: Op, now: float) -> None:
         """Does a forward, or the first half of a backward, and tells the rank that waits for it."""
@@ -88,7 +101,7 @@ class _Run:
         self.done[kind][(sequence * self.program.subsequences + part) * stages + stage] = end
         if forward:
             each.row.append(op)
-            each.live += 1
+            each.live += self.sizes[part]
         else:
             each.row.append(Op("I", replica, sequence, part, stage))
             each.late.append(op)

@@ -19,6 +19,10 @@ other slots than these: with no slot empty, those at which a replica takes in su
 of 2 ranks, one replica can have any of the even ones, and the other those that the first leaves free,
 `ranks` slots earlier. Sequences are whole in both where ranks / subsequences = n is a whole number; where
 that is odd, (n + 1) / 2 of n sequences go down, the rest comes up, `subsequences` slots behind.
+
+Where sequences straddle units, units of whole sequences alone are shorter, and leave slots empty: with w of
+`unit` places used, the next unit can begin as soon as the last turn of this one is through, 2 (unit - w)
+slots earlier. No sequence is held for longer, and gradients of weights that are put off fill the slots.
 """
 
 from __future__ import annotations
@@ -35,12 +39,12 @@ def rank_of(stage: int, ranks: int, replica: int = 0) -> int:
     return ranks - 1 - down if replica else down
 
 
-def turn(stage: int, x: int, *, ranks: int, chunks: int, unit: int) -> int:
-    """The slot of the forward of a stage for the x-th subsequence of its replica."""
-    return chunks * ranks * (x // unit) + stage + 2 * (x % unit)
+def turn(stage: int, x: int, *, ranks: int, chunks: int, unit: int, period: int | None = None) -> int:
+    """The slot of the forward of a stage for the x-th subsequence of its replica; units are `period` slots apart."""
+    return (period or chunks * ranks) * (x // unit) + stage + 2 * (x % unit)
 
 
-def lead(*, ranks: int, chunks: int, subsequences: int, unit: int, sequences: int) -> int:
+def lead(*, ranks: int, chunks: int, subsequences: int, unit: int, sequences: int, period: int | None = None) -> int:
     """Slots from the first forward to the first backward.
 
     chunks ranks + 2 subsequences - 2 where those fill no more than a unit and divide it,
@@ -50,8 +54,8 @@ def lead(*, ranks: int, chunks: int, subsequences: int, unit: int, sequences: in
     for sequence in range(sequences):
         for i in range(subsequences):
             x, y = sequence * subsequences + i, sequence * subsequences + subsequences - 1 - i
-            there = turn(last, x, ranks=ranks, chunks=chunks, unit=unit)
-            found = max(found, there + 1 - turn(0, y, ranks=ranks, chunks=chunks, unit=unit))
+            there = turn(last, x, ranks=ranks, chunks=chunks, unit=unit, period=period)
+            found = max(found, there + 1 - turn(0, y, ranks=ranks, chunks=chunks, unit=unit, period=period))
     return found
 
 
@@ -62,6 +66,7 @@ class _Way:
     sequences: range | tuple[int, ...]
     unit: int
     start: int = 0
+    period: int | None = None
 
 
 def seqv(ranks: int, chunks: int, sequences: int, subsequences: int) -> Program:
@@ -75,6 +80,17 @@ def bsipipe(ranks: int, chunks: int, sequences: int, subsequences: int) -> Progr
     assert ranks % 2 == 0, ranks
     assert sequences % 2 == 0, sequences
     return _by_slot(ranks, chunks, subsequences, _even(ranks, sequences, 2))
+
+
+def spaced(ranks: int, chunks: int, sequences: int, subsequences: int, *, replicas: int) -> Program:
+    """BSIPipe, or SeqV, in units of whole sequences, as many as fit; a unit has room for one at least."""
+    unit = ranks // replicas
+    whole = unit // subsequences * subsequences
+    assert whole, (ranks, subsequences, replicas)
+    turns = chunks if replicas == 2 else chunks // 2
+    period = 2 * ((turns - 1) * unit + whole)
+    ways = tuple(_Way(sequences=range(r, sequences, replicas), unit=whole, period=period) for r in range(replicas))
+    return _by_slot(ranks, chunks, subsequences, ways)
 
 
 def can_be_uneven(ranks: int, chunks: int, subsequences: int) -> bool:
@@ -119,7 +135,14 @@ def _even(ranks: int, sequences: int, replicas: int) -> tuple[_Way, ...]:
 def _row(rank: int, ranks: int, chunks: int, subsequences: int, ways: tuple[_Way, ...]) -> tuple[Op, ...]:
     stages, sequences = chunks * ranks, sum(len(way.sequences) for way in ways)
     ahead = max(
-        lead(ranks=ranks, chunks=chunks, subsequences=subsequences, unit=way.unit, sequences=len(way.sequences))
+        lead(
+            ranks=ranks,
+            chunks=chunks,
+            subsequences=subsequences,
+            unit=way.unit,
+            sequences=len(way.sequences),
+            period=way.period,
+        )
         for way in ways
     )
     row: dict[int, Op] = {}  # 2 slot + 1 of a forward, 2 slot of a backward
@@ -128,8 +151,8 @@ def _row(rank: int, ranks: int, chunks: int, subsequences: int, ways: tuple[_Way
         for x in range(len(way.sequences) * subsequences):
             own, i = divmod(x, subsequences)
             sequence, y = way.sequences[own], own * subsequences + subsequences - 1 - i
-            there = way.start + turn(0, x, ranks=ranks, chunks=chunks, unit=way.unit)
-            back = way.start + ahead + turn(0, y, ranks=ranks, chunks=chunks, unit=way.unit) + stages - 1
+            begins, ends = (turn(0, at, ranks=ranks, chunks=chunks, unit=way.unit, period=way.period) for at in (x, y))
+            there, back = way.start + begins, way.start + ahead + ends + stages - 1
             for stage in held:
                 row[2 * (there + stage) + 1] = Op("F", replica, sequence, i, stage)
                 row[2 * (back - stage)] = Op("B", replica, sequence, i, stage)

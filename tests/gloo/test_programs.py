@@ -94,6 +94,7 @@ LATE = {
     "bsipipe 4, held": pipe("bsipipe", subsequences=3, lengths="[33, 20, 11]", pp=4, chunks=1, weights='"held"'),
     "bsipipe 4, held, tp": pipe("bsipipe", subsequences=4, pp=4, chunks=1, tp=2, weights='"held"'),
     "bsipipe 6, held": pipe("bsipipe", subsequences=2, pp=6, chunks=1, weights='"held"'),
+    "bsipipe 6, held, lengths": pipe("bsipipe", subsequences=2, lengths="[41, 23]", pp=6, chunks=1, weights='"held"'),
     "seqv, held": pipe("seqv", subsequences=3, lengths="[33, 20, 11]", weights='"held"'),
     "bsipipe, lazy sums": pipe("bsipipe", subsequences=2, sync='"lazy"'),
 }

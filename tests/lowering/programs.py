@@ -7,7 +7,8 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from meshlang.pipeline.held import held
+from meshlang.pipeline.costs import Costs
+from meshlang.pipeline.held import held, late
 from meshlang.pipeline.ir import Host, Op, Program
 from meshlang.pipeline.sequence_orders import seq1f1b, seq1f1b_interleaved
 from meshlang.pipeline.two_replicas import bitpipe, chimera, dualpipe
@@ -41,6 +42,9 @@ _MAKE: dict[str, Callable[[Named], Program]] = {
     "seqv": lambda n: seqv(n.ranks, n.chunks, n.sequences, n.subsequences),
     "bsipipe": lambda n: bsipipe(n.ranks, n.chunks, n.sequences, n.subsequences),
     "bsipipe_uneven": lambda n: uneven_bsipipe(n.ranks, n.chunks, n.sequences, n.subsequences),
+    "bsipipe_spaced": lambda n: late(
+        n.ranks, n.chunks, n.sequences, n.subsequences, replicas=2, hold=True, costs=Costs(attention=0.4)
+    ),
     "bsipipe_held": lambda n: held(n.ranks, n.chunks, n.sequences, n.subsequences, replicas=2),
     "bitpipe": lambda n: bitpipe(n.ranks, n.sequences),
     "dualpipe": lambda n: dualpipe(n.ranks, n.sequences),
@@ -58,6 +62,7 @@ SAMPLE = (
     Named("chimera", 4, 1, 4, 1),
     Named("bsipipe_uneven", 6, 2, 3, 2),
     Named("bsipipe_held", 6, 2, 2, 2),
+    Named("bsipipe_spaced", 6, 2, 4, 2),
 )
 
 

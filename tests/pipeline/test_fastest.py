@@ -40,7 +40,8 @@ def exhaustive(rows: list[Row], search: Search) -> list[Row]:
 def test_answer_is_that_of_simulating_everything(shape: tuple[int, int], costs: Costs) -> None:
     """Rows, their order and their figures are those of the whole search, at each limit."""
     ours = mine(*shape)
-    every = tried(ours, Search(limit=0, stages=16, parts=(1, 2, 4)))
+    shared = replace(costs, shares=ours.numbers.ranks)
+    every = tried(ours, Search(limit=0, stages=16, parts=(1, 2, 4)), shared)
     rows = [row_of(each, costs, ours.numbers.ranks) for each in every]
     for limit, state in ((1e9, 0.0), (2.0, 0.0), (1.0, 0.0), (3.0, 1.0), (0.01, 0.0)):
         search = Search(limit=limit, state=state, stages=16, parts=(1, 2, 4), most=5)
