@@ -135,8 +135,9 @@ def buffers_whole(plan: Plan, resolved: Resolved, bag: Bag) -> None:
         for dim in tensor.dims if tensor.kind == "buffer" else ():
             name, rule = dim.names[0], resolved.rules.decide(tensor.fqn, dim.names[0]).rule
             around = any(name in values.get(module, ()) for module in _modules_around(tensor.fqn))
-            for axis in _live(dim.axes, plan) if rule is not None and not around else ():
-                found.setdefault((name, axis, id(rule)), (rule, []))[1].append(tensor.fqn.rpartition(".")[0])
+            for axis in () if around else _live(dim.axes, plan):
+                if rule is not None:
+                    found.setdefault((name, axis, id(rule)), (rule, []))[1].append(tensor.fqn.rpartition(".")[0])
     for (name, axis, _), (rule, modules) in found.items():
         bag.add(cut_findings.needs_whole(str(name), str(axis), rule, list(dict.fromkeys(modules)), resolved))
 
