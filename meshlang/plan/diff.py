@@ -45,13 +45,15 @@ class Difference:
     tensors: tuple[Changed, ...]
     only_before: tuple[str, ...]
     only_after: tuple[str, ...]
+    reshaped: tuple[str, ...]
     collectives: tuple[str, ...]
     state: tuple[str, ...]
 
     @property
     def empty(self) -> bool:
         """True for two plans that are alike."""
-        return not any((self.mesh, self.tensors, self.only_before, self.only_after, self.collectives, self.state))
+        names = (self.only_before, self.only_after, self.reshaped)
+        return not any((self.mesh, self.tensors, *names, self.collectives, self.state))
 
 
 def diff(before: Plan, after: Plan) -> Difference:
@@ -66,6 +68,7 @@ def diff(before: Plan, after: Plan) -> Difference:
         tensors=tuple(_tensors(before, after)),
         only_before=tuple(fqn for fqn in old if fqn not in new),
         only_after=tuple(fqn for fqn in new if fqn not in old),
+        reshaped=tuple(fqn for fqn in new if fqn in old and old[fqn].shape != new[fqn].shape),
         collectives=tuple(_collectives(before, after)),
         state=tuple(_state(before, after)),
     )
@@ -162,7 +165,7 @@ def _tensors(before: Plan, after: Plan) -> Iterator[Changed]:
     known: dict[tuple[object, ...], tuple[int, int]] = {}
     for fqn, new in after.by_fqn.items():
         old = before.by_fqn.get(fqn)
-        if old is None or fqn != new.fqn or new.kind != "parameter":
+        if old is None or fqn != new.fqn or new.kind != "parameter" or old.shape != new.shape:
             continue
         key = (*_parts(old, before), *_parts(new, after))
         if key not in known:

@@ -19,6 +19,7 @@ def diff_text(found: Difference, names: Iterable[str]) -> str:
         _tensors(found.tensors, known),
         _list("only in the first", fold(found.only_before, known)),
         _list("only in the second", fold(found.only_after, known)),
+        _list("of another shape, so not moved", fold(found.reshaped, known)),
         _list("collectives a step", found.collectives),
         _list("state at rest", found.state),
     ]

@@ -120,3 +120,12 @@ def test_files_with_other_orders_differ(tmp_path: Path) -> None:
     (tmp_path / "order.csv").write_text("0F0,0F1,0B0,0B1\n1F0,1F1,1B0,1B1\n")
     assert diff(before, planned(tmp_path, text)).mesh == ("csv: another order",)
     assert diff(before, before).empty
+
+
+def test_tensors_of_another_shape_do_not_move(tmp_path: Path) -> None:
+    """Of two models' tensors of one name those of one shape are compared, and the others are named."""
+    text = PIPELINE.partition("[pipeline]")[0].replace("pp = 4", "dp = 1")
+    found = diff(planned(tmp_path, text), planned(tmp_path, text, "model=llama/debug"))
+    assert found.mesh[0] == "model llama/tiny -> llama/debug"
+    assert "lm_head.weight" in found.reshaped
+    assert not found.tensors
