@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from xdist.scheduler import LoadScopeScheduling
 
 ROOT = Path(__file__).parents[1]
+# Before torch is loaded: tensors are small here, and threads that wait for each other keep the cores from the workers.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 #: The group of all tests that share ranks.
 RANKS = "ranks"
 
