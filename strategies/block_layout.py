@@ -23,6 +23,9 @@ Owners = tuple[Runs, ...]
 #: How far from the mean head and tail may leave a rank's pairs, as a share of it: other owners send more to each other.
 LEFT = 0.02
 
+#: Ranks up to which other owners than head and tail are looked for: the search grows with them, and a check is short.
+MOST = 256
+
 
 def deal(blocks: int, ranks: int, context: int) -> Owners:
     """Whole blocks to ranks: the numbers of blocks differ by one at most, and so does their weight from the mean.
@@ -164,7 +167,7 @@ def block_streams(tokens: int, block_size: int, ranks: int, context: int, window
     dealing = _Dealing(tokens=tokens, block_size=block_size, context=context, window=window, views=views)
     if tokens % (2 * ranks * block_size) == 0:
         folded = dealing.streams(corrupted, leave=inf)
-        return folded if folded.off(views) <= LEFT else dealing.nearest(folded)
+        return folded if folded.off(views) <= LEFT or ranks > MOST else dealing.nearest(folded)
     found = dealing.streams(corrupted, leave=NEAR / 4)
     return (
         found if found.off(views) <= NEAR else min(found, dealing.evened(corrupted), key=lambda each: each.off(views))
