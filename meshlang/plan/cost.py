@@ -11,7 +11,7 @@ computes the gradients of weights. Besides, a few values are there for a moment:
     torch's pipeline keeps a buffer for each microbatch's input of a stage, and for each gradient of its
     output, and the output of each microbatch until its backward (torch 2.14, `distributed.pipelining.stage`)
 
-Not counted: gradients of values, which come and go one module at a time, and what operators need inside.
+Not counted: gradients of values, which come and go one module at a time, what operators need inside, and buffers.
 """
 
 from __future__ import annotations
