@@ -114,7 +114,8 @@ def _equal_microbatches(schedule: NumberedSchedule, context: Context) -> Iterato
     batch = plan.sizes.batch // slices
     allowed = [number for number in range(1, min(batch, MOST) + 1) if batch % number == 0]
     message = f"{counted(batch, 'sequence a rank', does=True)} not divide into {counted(count, 'microbatch')}"
-    note = f"{plan.sizes.batch} sequences a step, over {ranks} ranks, in {plan.sizes.accumulation} passes"
+    over, passes = counted(ranks, "rank"), counted(plan.sizes.accumulation, "pass")
+    note = f"{counted(plan.sizes.batch, 'sequence')} a step, over {over}, in {passes}"
     yield numbers(context, "microbatches", message, allowed=_nearest(count, allowed), notes=(note,))
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..compiler import Request, find_model, load
-from ..diagnostics import Bag, Diagnostic, Label, SpecError
+from ..diagnostics import Bag, Diagnostic, Label, SpecError, counted
 from ..source import Source
 from .request import FORMAT, show
 
@@ -173,7 +173,8 @@ def _nothing(asked: Asked, found: Found, numbers: Numbers) -> Diagnostic:
     if found.nearest is None:
         if found.refused and not found.counted:
             raise SpecError([found.refused[0][1]])
-        message = f"{run.batch} sequences of {run.seq} tokens do not divide over {run.ranks} ranks of `{asked.model}`"
+        what = counted(run.batch, f"sequence of {run.seq} tokens", does=True)
+        message = f"{what} not divide over {counted(run.ranks, 'rank')} of `{asked.model}`"
         note = "`batch` divides by the ranks that share it: ranks / (tp x cp x pp)"
         return Diagnostic(code="nothing-fits", message=message, label=Label(span=numbers.spans["ranks"]), notes=(note,))
     held = found.nearest.cost.memory
@@ -182,7 +183,7 @@ def _nothing(asked: Asked, found: Found, numbers: Numbers) -> Diagnostic:
     parts += f"{bytes_text(held.unsummed)}, activations {bytes_text(held.activations)}"
     enough = more_ranks(asked)
     more = f"--ranks {enough} is enough: it was planned" if enough else "more ranks up to 64 times as many do not help"
-    message = f"no plan of `{asked.model}` on {run.ranks} ranks stays under {bytes_text(asked.room)}"
+    message = f"no plan of `{asked.model}` on {counted(run.ranks, 'rank')} stays under {bytes_text(asked.room)}"
     return Diagnostic(
         code="nothing-fits",
         message=message,
