@@ -33,6 +33,7 @@ def launchable(plan: Plan, resolved: Resolved, bag: Bag) -> None:
         _vocabulary,
         _pipelines,
         _context,
+        _positions,
         _uneven,
         _added_once,
         _made_of_whole,
@@ -247,6 +248,17 @@ def _lengths(seq: int, wanted: int, resolved: Resolved) -> tuple[Help, ...]:
     fits = tuple(str(size) for size in (seq // wanted * wanted, -(-seq // wanted) * wanted) if size)
     edits = tuple(Edit(span=written.span, text=size) for size in fits)
     return (Help(text="`seq` may be {} here", edits=edits, values=fits),)
+
+
+def _positions(plan: Plan, resolved: Resolved, bag: Bag) -> None:
+    """torchtitan has rotations, and GPT-2 weights, for so many positions and no more."""
+    written = resolved.spec.sizes.seq if resolved.spec.sizes is not None else None
+    most = resolved.model.sizes.get("positions")
+    if written is None or most is None or written.value <= most:
+        return
+    message = f"`seq` = {written.value} is longer than the {most} positions that `{plan.model}` has"
+    fix = Help(text="`seq` may be {} here", edits=(Edit(span=written.span, text=str(most)),), values=(str(most),))
+    bag.add(Diagnostic(code="not-launchable", message=message, label=Label(span=written.span), help=(fix,)))
 
 
 def _uneven(plan: Plan, resolved: Resolved, bag: Bag) -> None:
