@@ -100,6 +100,15 @@ def evenly_moved(strategy: Strategy, block_size: int, context: Context) -> Itera
             yield context.finding("block-uneven", message, key="axis", notes=(note,))
 
 
+def cuts_rows(plan: Plan, axis: str) -> bool:
+    """Whether an axis cuts the rows of both streams somewhere."""
+    return any(
+        names in (ROWS, KEPT) and (axis in before or axis in after)
+        for edge in plan.edges
+        for names, before, after in zip(edge.names, edge.src.dims, edge.dst.dims, strict=True)
+    )
+
+
 def offered(finding: Diagnostic, key: str, values: Iterable[int], context: Context) -> Diagnostic:
     """The finding with what a key may be instead."""
     written, fits = context.table.fields.get(key), [str(value) for value in values]

@@ -16,6 +16,7 @@ from .block_plan import (
     Kernel,
     Pass,
     carries_streams,
+    cuts_rows,
     evenly_moved,
     offered,
     planned,
@@ -167,12 +168,12 @@ def _views(strategy: CSBP, context: Context) -> Iterator[Diagnostic]:
 
 
 def _pruned_rows(strategy: CSBP, context: Context) -> Iterator[Diagnostic]:
-    """What was not shown to be right together with a tensor axis."""
+    """No tensor axis cuts the rows that some are left out of."""
     plan = context.plan
     for axis in plan.axes_of("tensor") if strategy.prune_last else ():
-        if plan.mesh.size(axis) > 1:
+        if plan.mesh.size(axis) > 1 and cuts_rows(plan, axis):
             message = (
-                f"`prune_last` leaves rows out of the last layer, and `{axis}` = {plan.mesh.size(axis)} moves them"
+                f"`prune_last` leaves rows out of the last layer, and `{axis}` = {plan.mesh.size(axis)} cuts the rows"
             )
-            note = "its collectives there are not held to a plan's list: the two do not run together"
+            note = "the parts of fewer rows lie on other ranks than those of all rows, which the layer adds them to"
             yield context.finding("block-prune", message, key="prune_last", notes=(note,))

@@ -57,8 +57,6 @@ def crossed() -> dict[str, Blocks]:
                 if mesh == TWO:
                     continue  # that of four ranks is a row of its own
                 mesh = mesh | FOUR
-            if condition == "block 2, tp 2" and way == "last pruned":
-                continue  # refused
             if condition == "block 2, two views" and case.flavor != "tiny":
                 continue  # two views are what it shares one clean stream among
             found[f"{condition}, {way}"] = replace(case, **changed | {"mesh": mesh})
@@ -96,7 +94,7 @@ SAMPLE = {
     "block_diffusion, block 2, combined, float64",
     "block_diffusion, block 2, views share, last pruned, float64",
     "block_diffusion, fsdp 2, block 2, gathered, float64",
-    "block_diffusion, block 2, tp 2, gathered, float64",
+    "block_diffusion, block 2, tp 2, last pruned, float64",
     "block_diffusion, block 2, recomputed, gathered, float64",
     "block_diffusion, pp 2, block 2, 1f1b, gathered, float64",
     "block_diffusion, pp 2, block 2, head apart, last pruned, float64",
