@@ -24,6 +24,8 @@ from .machine import Machine
 from .passes import HIDING, Bulk, Calls, Pass, passed
 from .work import Work, works
 
+#: How a plan says that a stage's gradients, and its weights after the step, go from one copy to the other.
+COPIES = (" gradients to the first replica", " weights to the second replica")
 #: Numbers that the optimizer reads or writes for each that it steps.
 STEPPED = 7
 
@@ -193,7 +195,8 @@ def _count(into: _Sum, call: Collective, seconds: float, plan: Plan) -> None:
     else:
         context = sort == "" and call.axis in plan.axes_of("context")
         name = ("exchange_" if context else "") + ("forward" if forward else "backward")
-        into.calls += Calls(**{name: seconds})
+        copies = plan.replicas if call.replica is None else 1  # a stage's calls are told once for copies that are alike
+        into.calls += Calls(**{name: seconds * copies})
 
 
 def _bulk(plan: Plan, stage: int | None, each: _Sum) -> Bulk:
@@ -234,16 +237,20 @@ def _times(program: Program, passes: Mapping[int, Pass]) -> dict[tuple[str, int]
 
 
 def _links(plan: Plan, machine: Machine) -> Costs:
-    """What the pipeline's messages cost, from its axis and the nodes."""
+    """What the pipeline's messages cost, from its axis and the nodes; those of two copies are no messages of stages."""
     (axis,) = plan.axes_of("pipeline")
     inner = plan.mesh.product(plan.mesh.names[plan.mesh.names.index(axis) + 1 :])
-    size = max((call.bytes or 0 for call in plan.collectives if call.axis == axis), default=0) * plan.slices
+    sent = [(call.where, call.bytes or 0) for call in plan.collectives if call.axis == axis]
+    size = max((each for where, each in sent if not where.endswith(COPIES)), default=0) * plan.slices
+    copied = sum(each for where, each in sent if where.endswith(COPIES)) / plan.mesh.size(axis)
     return Costs(
         latency=machine.latency * 1e-6,
         transfer=size / (machine.link * 1e9),
         latency_between=machine.latency_between * 1e-6,
         transfer_between=size / (machine.link_between * 1e9),
         ranks_per_node=max(1, machine.ranks_per_node // inner),
+        sync=copied / (machine.link * 1e9),
+        sync_between=copied / (machine.link_between * 1e9),
     )
 
 

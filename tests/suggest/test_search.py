@@ -7,8 +7,10 @@ import pytest
 from meshlang.compiler import Request, compile, find_model, load
 from meshlang.diagnostics import Bag
 from meshlang.mesh import Mesh, MeshAxis
+from meshlang.plan.ir import Plan
 from meshlang.source import Source
 from meshlang.suggest.candidate import Candidate, Cut
+from meshlang.suggest.cost import COPIES, cost
 from meshlang.suggest.estimate import Estimator
 from meshlang.suggest.machine import Group, Machine
 from meshlang.suggest.probe import probed
@@ -99,3 +101,20 @@ def test_links_are_those_of_the_group() -> None:
     assert machine.per_byte("reduce_scatter", both) == pytest.approx(max(31 / 32 / 400e9, 3 / 4 / 8 / 50e9))
     assert machine.per_byte("all_to_all", both) == pytest.approx(max(7 / 32 / 400e9, 24 / 32 / 50e9))
     assert machine.delay("all_reduce", inside) == pytest.approx(6 * machine.latency * 1e-6)
+
+
+def in_stages(schedule: str, more: str = "") -> Plan:
+    """llama3/8B in four stages, one node."""
+    text = 'meshlang = 1\nmodel = "llama3/8B"\ninclude = ["preset:tensor_parallel"]\n[mesh]\npp = 4\ntp = 2\n'
+    text += f'[sizes]\nbatch = 8\nseq = 4096\n[pipeline]\nschedule = "{schedule}"\nmicrobatches = 8\n{more}'
+    return compile(Request(source=Source(name="t", text=text)))
+
+
+def test_copies_of_a_stage_share_its_passes() -> None:
+    """With two replicas a stage makes the calls of one, half of them on each rank; weights of copies wait once."""
+    one, two = in_stages("1f1b"), in_stages("bsipipe", "chunks = 1\n")
+    machine, idle = Machine(ranks_per_node=8), Machine(ranks_per_node=8, link=1e12)
+    assert cost(two, machine).parts["boundary"] == pytest.approx(cost(one, machine).parts["boundary"])
+    copied = sum(call.bytes or 0 for call in two.collectives if call.where.endswith(COPIES))
+    waits = cost(two, machine).parts["bubble"] - cost(two, idle).parts["bubble"]
+    assert 0.9 * copied / 4 / 2 <= waits * machine.link * 1e9 <= 1.1 * copied / 4
