@@ -41,9 +41,9 @@ class NumberedSchedule(Schedule):
     slices_sequences: ClassVar[bool] = False
 
     microbatches: int = field(metadata={"says": "slices of the batch"})
-    chunks: int | None = None
-    subsequences: int = 1
-    split: str | None = None
+    chunks: int | None = field(default=None, metadata={"says": "stages a rank, of each replica"})
+    subsequences: int = field(default=1, metadata={"says": "slices of each sequence"})
+    split: str | None = field(default=None, metadata={"says": 'layers of each stage, parts separated by "|"'})
 
     def check(self, context: Context) -> Iterable[Diagnostic]:
         """What would be refused at run time, and what would go wrong silently."""
