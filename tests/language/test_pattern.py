@@ -133,9 +133,9 @@ def test_depth_counts_the_shortest_match() -> None:
 def test_thousands_of_names_take_milliseconds() -> None:
     """A pattern is compiled once and matches thousands of names in a few milliseconds."""
     names = [f"layers.{i}.attention.wo.weight" for i in range(5000)]
-    start = time.perf_counter()
+    start = time.process_time()
     assert sum(Pattern("layers.*.{attention,feed_forward}").covers(name) for name in names) == 5000
-    assert time.perf_counter() - start < 0.5
+    assert time.process_time() - start < 0.5
 
 
 def test_alternatives_are_words_and_numbers() -> None:

@@ -26,7 +26,7 @@ def browser() -> Iterator[Any]:
 
 
 class Opened:
-    """A page that was opened: what it said on its console, what it asked for, how long it took."""
+    """A page that was opened: what it said on its console, and what it asked for."""
 
     def __init__(self, browser: Any, report: Made, **options: Any) -> None:
         self.said: list[str] = []
@@ -68,12 +68,10 @@ on = pytest.mark.parametrize
 
 @on("opened", SPECS, indirect=True)
 def test_loads_in_silence(opened: Opened) -> None:
-    """No report says a word on the console, asks for anything but itself, or takes two seconds to open."""
-    timing = "performance.timing.loadEventEnd - performance.timing.navigationStart"
+    """No report says a word on the console or asks for anything but itself."""
     opened.page.wait_for_function("performance.timing.loadEventEnd > 0")
     assert opened.said == []
     assert opened.asked == [opened.url]
-    assert opened.page.evaluate(timing) < 2000
 
 
 @on("scheme", ["light", "dark"])
