@@ -7,8 +7,8 @@ subsequences have equal forwards. A link of c takes, from stage to stage on anot
 forward of one sequence on one rank's share for the states of one sequence, and for those of a
 subsequence its part by tokens; messages of a pair of ranks follow each other, beside the computing.
 Late: gradients of weights, half of B outside attention, are put off and run where a rank would wait;
-held: the same, and no rank above what the closed form holds where units are whole. Fitted: the fastest
-of late, held and uneven that holds no more than Seq1F1B.
+held: the same, and no rank above what Seq1F1B holds. Fitted: the fastest of held and uneven that holds no more
+than Seq1F1B, with two stages of each replica a rank, or with two, three or four.
 
     python benchmarks/schedules.py             the means, for each kind of costs
     python benchmarks/schedules.py --every     all even p from 4 to 32 and all s from 2 to p / 2, a row for each p
@@ -23,11 +23,10 @@ from functools import cache
 from math import exp, log
 
 from meshlang.pipeline.costs import Costs
-from meshlang.pipeline.held import late
+from meshlang.pipeline.held import filled, late
 from meshlang.pipeline.ir import Program
-from meshlang.pipeline.late_weights import late_weights
 from meshlang.pipeline.sequence_orders import seq1f1b, seq1f1b_interleaved
-from meshlang.pipeline.simulate import simulate
+from meshlang.pipeline.simulate import Timeline, simulate
 from meshlang.pipeline.zigzag import bsipipe, can_be_uneven, seqv, uneven_bsipipe
 
 ATTENTION = Costs(attention=0.4, split="flops")
@@ -71,7 +70,8 @@ SCHEDULES: dict[str, tuple[Callable[[Case, Costs], Program], int, int]] = {
 
 #: What the table of every parameter set shows.
 TABLE = ("seq1f1b_interleaved", "bsipipe", "bsipipe, late", "half depth x dp 2", "half depth x dp 2, late")
-FITTED = "bsipipe, fitted"
+#: Of so many stages of each replica a rank.
+FITTED = {"bsipipe, fitted": (2,), "bsipipe, fitted, 2 to 4 stages": (2, 3, 4)}
 
 
 def cases(every: bool) -> Iterator[Case]:
@@ -111,27 +111,28 @@ def means(sets: list[Case], costs: Costs) -> None:
         )
 
 
-def fitted(case: Case, costs: Costs) -> tuple[float, float]:
+def fitted(case: Case, costs: Costs, chunks: tuple[int, ...]) -> tuple[float, float]:
     """The fastest of BSIPipe's orders whose peak is not above Seq1F1B's."""
-    at, costs = (case.p, 2, case.m, case.s), replace(costs, shares=case.p)
-    orders = [late(*at, replicas=2, hold=True, costs=costs)]
-    if can_be_uneven(case.p, 2, case.s):
-        orders += [uneven_bsipipe(*at), late_weights(uneven_bsipipe(*at), costs)]
-    times = [simulate(order, costs) for order in orders]
+    costs = replace(costs, shares=case.p)
+    times: list[Timeline] = []
+    for v in chunks:
+        at = (case.p, v, case.m, case.s)
+        times.append(simulate(late(*at, replicas=2, hold=True, costs=costs), costs))
+        if can_be_uneven(case.p, v, case.s):
+            times += [simulate(each, costs) for each in (uneven_bsipipe(*at), filled(uneven_bsipipe(*at), costs))]
     most = timed("seq1f1b", case, costs)[1] + 1e-9
-    found = [(each.makespan, max(each.peaks)) for each in times if max(each.peaks) <= most]
-    return min(found) if found else (times[0].makespan, max(times[0].peaks))
+    return min((each.makespan, max(each.peaks)) for each in times if max(each.peaks) <= most)
 
 
 def table(sets: list[Case], costs: Costs) -> None:
     """For each p how many times as fast as Seq1F1B each schedule is, and its peak over Seq1F1B's (the most of it)."""
-    print("| p | " + " | ".join((*TABLE, FITTED)) + " |\n|" + "---|" * (len(TABLE) + 2))
-    every: list[list[tuple[float, float]]] = [[] for _ in (*TABLE, FITTED)]
+    print("| p | " + " | ".join((*TABLE, *FITTED)) + " |\n|" + "---|" * (len(TABLE) + len(FITTED) + 1))
+    every: list[list[tuple[float, float]]] = [[] for _ in (*TABLE, *FITTED)]
     for p in sorted({case.p for case in sets}):
         here = [case for case in sets if case.p == p]
         base = [timed("seq1f1b", case, costs) for case in here]
         columns = [[timed(name, case, costs) for case in here] for name in TABLE]
-        columns.append([fitted(case, costs) for case in here])
+        columns += [[fitted(case, costs, chunks) for case in here] for chunks in FITTED.values()]
         ratios = [[(b[0] / f[0], f[1] / b[1]) for b, f in zip(base, each, strict=True)] for each in columns]
         for total, each in zip(every, ratios, strict=True):
             total += each

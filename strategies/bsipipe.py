@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, final
 
-from meshlang.pipeline.held import late
+from meshlang.pipeline.held import filled, late
 from meshlang.pipeline.mapping import Mapping, best, moved, places
 from meshlang.pipeline.zigzag import bsipipe, can_be_uneven, uneven_bsipipe
 from meshlang.strategy import Context, Diagnostic, Program
@@ -27,9 +27,9 @@ class BSIPipe(SlicedSchedule):
     Attributes:
         weights: their gradients are computed with those of inputs, or later, where a rank would wait.
             "held" is "late", and with any number of subsequences up to half the ranks a rank holds no
-            more than Seq1F1B's; the others so with those that divide that half.
-        directions: half of the sequences go each way, or "uneven": of every odd number of sequences that have
-            as many subsequences as there are ranks one more goes down, so that none straddles two units.
+            more than Seq1F1B's, and as much where that makes it faster; "late" holds as much as "together".
+        directions: half of the sequences go each way, or "uneven": where an odd number of sequences, three or
+            more, is the most whose subsequences are no more than the ranks, of so many one more goes down.
         mapping: which ranks share a node; the best for `ranks_per_node` of `[topology]` where the spec does not say.
         sync: when gradients of both replicas are summed: stage by stage as they are done, or all at the end.
     """
@@ -69,10 +69,15 @@ class BSIPipe(SlicedSchedule):
 
     def _made(self, context: Context) -> Program:
         numbers, tokens = (*numbers_of(self, context), self.subsequences), self.tokens(context)
-        if self.directions == "uneven" and ranks_of(context) > 1:
-            return in_two(uneven_bsipipe(*numbers), self.weights, tokens)
+        costs, uneven = held_costs(context, tokens), self.directions == "uneven" and ranks_of(context) > 1
         if self.weights == "held":
-            return late(*numbers, replicas=2, hold=True, costs=held_costs(context, tokens))
+            return (
+                filled(uneven_bsipipe(*numbers), costs)
+                if uneven
+                else late(*numbers, replicas=2, hold=True, costs=costs)
+            )
+        if uneven:
+            return in_two(uneven_bsipipe(*numbers), self.weights, tokens)
         return in_two(bsipipe(*numbers), self.weights, tokens)
 
 
@@ -86,13 +91,14 @@ def per_node(context: Context) -> int:
 
 
 def _uneven(schedule: BSIPipe, context: Context) -> Iterator[Diagnostic]:
-    """Microbatches go both ways, and an odd number of them has as many subsequences as there are ranks."""
+    """Microbatches go both ways, and ranks have room for the subsequences of an odd number of them."""
     ranks, chunks, _ = numbers_of(schedule, context)
     yield from a_multiple(schedule, context, 1, "sends some of them each way: at least two", 2)
     if ranks > 1 and not can_be_uneven(ranks, chunks, schedule.subsequences):
         message = (
-            f"`uneven` needs an even number of stages a rank, here {chunks}, and `{PIPELINE_AXIS}` an odd number "
-            f"of times the subsequences, three or more: here {ranks} and {schedule.subsequences}"
+            f"`uneven` needs an even number of stages a rank, here {chunks}, and room on `{PIPELINE_AXIS}` for an odd "
+            f"number of sequences, three or more: here {ranks // schedule.subsequences} of "
+            f"{schedule.subsequences} subsequences on {ranks} ranks"
         )
         yield context.finding("schedule-numbers", message, key="directions")
 

@@ -25,7 +25,8 @@ class SeqV(SlicedSchedule):
 
     Attributes:
         weights: their gradients are computed with those of inputs, or later, where a rank would wait;
-            "held" is "late", and holds no more with subsequences that straddle units of all ranks.
+            "held" is "late", and with any number of subsequences up to that of ranks holds no more than
+            Seq1F1B, and as much where that makes it faster.
         runtime: our executor; or torch's pipeline, whose microbatches are then subsequences of equal length.
     """
 

@@ -175,7 +175,7 @@ def _own(plan: Plan, program: Program) -> Candidate:
     assert plan.pipeline is not None
     options = dict(plan.pipeline.options)
     uneven = options.get("directions") == "uneven"
-    weights = {"late": LATE, "held": LATE if uneven else HELD}.get(str(options.get("weights")), "")
+    weights = {"late": LATE, "held": HELD}.get(str(options.get("weights")), "")
     return own(plan.pipeline.schedule + (UNEVEN if uneven else "") + weights, program)
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 
 from . import orders, sequence_orders, v_orders, zigzag
 from .costs import Costs
-from .held import late
+from .held import filled, is_late, late
 from .ir import Op, Program
 from .late_weights import late_weights
 from .notation import program_of
@@ -26,9 +26,9 @@ from .zigzag import bsipipe, can_be_uneven, seqv, uneven_bsipipe
 HALF_DEPTH = "half depth x dp 2"
 #: Behind the name of a schedule whose gradients of weights are put off.
 LATE = ", late"
-#: The same, at no more activations than whole units hold; beside it where units are not whole.
+#: The same at no more activations than Seq1F1B's; beside it where units are not whole, or hold less.
 HELD = ", held"
-#: BSIPipe with more sequences one way, where that leaves none between two units.
+#: BSIPipe with more sequences one way, where more of them fit into a period so.
 UNEVEN = ", uneven"
 
 
@@ -82,9 +82,10 @@ class Row:
 
 def candidates(at: Numbers, costs: Costs | None = None) -> Iterator[Candidate]:
     """Every schedule at these numbers; whole sequences, and its own stages a rank, where it knows no others."""
+    costs = costs or Costs()
     yield from _of_torch(at)
     yield from _of_whole_sequences(at)
-    yield from _of_subsequences(at, costs)
+    yield from _of_subsequences(at, replace(costs, shares=costs.shares or at.ranks))
 
 
 def _of_torch(at: Numbers) -> Iterator[Candidate]:
@@ -111,7 +112,7 @@ def _of_whole_sequences(at: Numbers) -> Iterator[Candidate]:
     yield _of("bitpipe", at, 2, 1, lambda: bitpipe(p, m), units, replicas=2)
 
 
-def _of_subsequences(at: Numbers, costs: Costs | None) -> Iterator[Candidate]:
+def _of_subsequences(at: Numbers, costs: Costs) -> Iterator[Candidate]:
     p, v, m, s = at.ranks, at.chunks, at.sequences, at.subsequences
     inner, even = max(2, v), v + v % 2
     plain = _of("seq1f1b", at, 1, s, lambda: seq1f1b(p, m, s))
@@ -123,7 +124,9 @@ def _of_subsequences(at: Numbers, costs: Costs | None) -> Iterator[Candidate]:
     if can_be_uneven(p, v, s):
         few = "needs 2 microbatches" if m < 2 else ""
         uneven = _of("bsipipe" + UNEVEN, at, v, s, lambda: uneven_bsipipe(p, v, m, s), few, replicas=2)
+        make = None if few else lambda: filled(uneven_bsipipe(p, v, m, s), costs)
         yield from (uneven, replace(uneven, name=uneven.name + LATE, late=True, halves=True))
+        yield replace(uneven, name=uneven.name + HELD, make=make, halves=True)
     half = Numbers(ranks=p // 2, chunks=2 * v, sequences=m // 2, subsequences=s)
     beside = _of(HALF_DEPTH, half, 2 * v, s, lambda: seqv(p // 2, 2 * v, m // 2, s), _halved(at), replicas=2)
     yield from _zigzag(replace(beside, copies=2), costs)
@@ -141,7 +144,7 @@ def _halved(at: Numbers) -> str:
     return _odd(at) or ("needs an even number of microbatches" if at.sequences % 2 else "")
 
 
-def _zigzag(candidate: Candidate, costs: Costs | None) -> Iterator[Candidate]:
+def _zigzag(candidate: Candidate, costs: Costs) -> Iterator[Candidate]:
     """A schedule of stages that go back, and the same with gradients of weights put off."""
     at, replicas = candidate.numbers, candidate.parameters // candidate.copies
     found = replace(
@@ -151,8 +154,7 @@ def _zigzag(candidate: Candidate, costs: Costs | None) -> Iterator[Candidate]:
     )
     yield found
     yield replace(found, name=candidate.name + LATE, late=True, halves=True)
-    unit = max(1, at.ranks // replicas)
-    if unit % at.subsequences and at.subsequences % unit:
+    if not is_late(max(at.ranks, replicas), at.chunks, at.subsequences, replicas=replicas, shares=costs.shares):
         make = None if candidate.make is None else lambda: late(**vars(at), replicas=replicas, hold=True, costs=costs)
         yield replace(found, name=candidate.name + HELD, make=make, halves=True, first=None)
 

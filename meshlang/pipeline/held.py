@@ -1,7 +1,7 @@
-"""Zig-zags that hold no more for any number of subsequences than the closed form does where units are whole.
+"""Zig-zags that hold no more than Seq1F1B, or than the closed form where units are whole if that is more.
 
 The closed form (`zigzag`) lets units follow each other without a hole. Where a sequence straddles two
-units its last forward is a unit later, and so is every backward, and more is held. So here no operation
+units its last forward is a unit later, and so is every backward, and more is held. So there no operation
 has a slot. Ranks, stages and the order of each stage are the same, backwards are in two (`late_weights`),
 and what a rank does next follows from what has reached it and from how much it holds:
 
@@ -19,6 +19,9 @@ Nothing waits where F = I = W. Messages are needed as soon as they come, though,
 cannot go ahead while it waits for one: where input gradients take longer than forwards, slots are faster,
 with one to spare for each message. Those of units of whole sequences hold no more (`zigzag.spaced`), and
 gradients of weights fill those that are empty. So costs choose.
+
+With more than two stages of a replica a rank the closed form holds less than Seq1F1B: gradients of weights
+that are put off fill that room, and are there when ranks have nothing else to do (`filled`).
 """
 
 from __future__ import annotations
@@ -52,27 +55,39 @@ def late(
     """BSIPipe, or with one replica SeqV, whose gradients of weights are put off.
 
     Args:
-        hold: no rank goes above `limit`, or `room` where subsequences differ; else operations stand by slot
-            also where units are not whole.
+        hold: no rank goes above `limit`, or `room` where subsequences differ; else none above what it holds with
+            whole backwards, also where units are not whole.
     """
     make = bsipipe if replicas == 2 else seqv
-    if not hold:
-        return late_weights(make(ranks, chunks, sequences, subsequences), costs)
     numbers, costs = (ranks, chunks, sequences, subsequences), costs or Costs()
-    unit = ranks // replicas
-    if unit % subsequences == 0 or subsequences % unit == 0:
+    if not hold:
         return late_weights(make(*numbers), costs)
-    if subsequences > unit or _nothing_waits(chunks * ranks, subsequences, costs, ranks):
+    if are_whole(ranks, subsequences, replicas=replicas):
+        return filled(make(*numbers), costs)
+    if subsequences > ranks // replicas or _nothing_waits(chunks * ranks, subsequences, costs, ranks):
         return held(*numbers, replicas=replicas, costs=costs)
-    most = room(ranks, chunks, subsequences, replicas=replicas, costs=costs)
-    return late_weights(spaced(*numbers, replicas=replicas), costs, room=most)
+    return filled(spaced(*numbers, replicas=replicas), costs)
+
+
+def filled(program: Program, costs: Costs | None = None) -> Program:
+    """A zig-zag by slot with backwards in two, whose ranks put off gradients of weights up to `room`."""
+    chunks, costs = program.stages // program.ranks, costs or Costs()
+    most = room(program.ranks, chunks, program.subsequences, replicas=program.replicas, costs=costs)
+    return late_weights(program, costs, room=most)
+
+
+def are_whole(ranks: int, subsequences: int, *, replicas: int) -> bool:
+    """Whether no sequence straddles two units, or each begins and ends with one."""
+    unit = ranks // replicas
+    return unit % subsequences == 0 or subsequences % unit == 0
 
 
 def room(ranks: int, chunks: int, subsequences: int, *, replicas: int, costs: Costs) -> float:
     """The limit in tokens, as sequences: operations of Seq1F1B's mean tokens at its peak, where they differ."""
-    most, equal = limit(ranks, chunks, subsequences, replicas=replicas), (1 / subsequences,) * subsequences
-    row = sequence_orders.row_of(0, ranks, 1, ranks, subsequences)
-    return most / (ranks + subsequences - 1) * peak_of_row(row, lengths_of(subsequences, costs) or equal)
+    most, shares = limit(ranks, chunks, subsequences, replicas=replicas, shares=costs.shares), costs.shares or ranks
+    row = sequence_orders.row_of(0, shares, 1, shares, subsequences)
+    peak = peak_of_row(row, lengths_of(subsequences, costs) or (1 / subsequences,) * subsequences)
+    return most / (shares + subsequences - 1) * peak
 
 
 def _nothing_waits(stages: int, subsequences: int, costs: Costs, ranks: int) -> bool:
@@ -82,12 +97,30 @@ def _nothing_waits(stages: int, subsequences: int, costs: Costs, ranks: int) -> 
     return not longer and costs.least_link == (0.0, 0.0)
 
 
-def limit(ranks: int, chunks: int, subsequences: int, *, replicas: int) -> int:
-    """The most operations whose activations a rank holds: the lead of the closed form where units are whole."""
+def limit(ranks: int, chunks: int, subsequences: int, *, replicas: int, shares: int | None = None) -> int:
+    """The most operations whose activations a rank holds: Seq1F1B's, or the lead of whole units where that is more.
+
+    Args:
+        shares: as many ranks Seq1F1B has, each one of so many parts of the model; `ranks` without it.
+    """
+    shares = shares or ranks
+    theirs = chunks * ranks * (shares + subsequences - 1) // shares
+    return max(theirs, closed(ranks, chunks, subsequences, replicas=replicas))
+
+
+def closed(ranks: int, chunks: int, subsequences: int, *, replicas: int) -> int:
+    """What a rank holds with whole backwards, in operations, where units are whole (`zigzag.lead`)."""
     unit = ranks // replicas
     if subsequences <= unit:
         return chunks * ranks + 2 * subsequences - 2
     return replicas * chunks * subsequences + 2 * unit - 2
+
+
+def is_late(ranks: int, chunks: int, subsequences: int, *, replicas: int, shares: int | None = None) -> bool:
+    """Whether `hold` changes nothing: units are whole, and fill the limit."""
+    numbers = ranks, chunks, subsequences
+    whole = are_whole(ranks, subsequences, replicas=replicas)
+    return whole and limit(*numbers, replicas=replicas, shares=shares) == closed(*numbers, replicas=replicas)
 
 
 def held(
@@ -104,9 +137,10 @@ def held(
         hosts=tuple(Host(r, k, rank_of(k, ranks, r)) for r in range(replicas) for k in range(stages)),
         order=(),
     )
-    most = limit(ranks, chunks, subsequences, replicas=replicas)
+    costs = costs or Costs()
+    most = limit(ranks, chunks, subsequences, replicas=replicas, shares=costs.shares)
     for kept in (False, True):
-        rows = _Run(shell, costs or Costs(), most, kept).rows()
+        rows = _Run(shell, costs, most, kept).rows()
         if rows is not None:
             return replace(shell, order=rows)
     raise AssertionError("a deadlock")

@@ -23,6 +23,9 @@ that is odd, (n + 1) / 2 of n sequences go down, the rest comes up, `subsequence
 Where sequences straddle units, units of whole sequences alone are shorter, and leave slots empty: with w of
 `unit` places used, the next unit can begin as soon as the last turn of this one is through, 2 (unit - w)
 slots earlier. No sequence is held for longer, and gradients of weights that are put off fill the slots.
+Both replicas have room for n = floor(ranks / subsequences) of them in a period, one more than twice what fits
+in a unit where n is odd: then (n + 1) / 2 go down again, and slots of the other replica are even, so the least of
+them is `subsequences` rounded down behind.
 """
 
 from __future__ import annotations
@@ -94,22 +97,28 @@ def spaced(ranks: int, chunks: int, sequences: int, subsequences: int, *, replic
 
 
 def can_be_uneven(ranks: int, chunks: int, subsequences: int) -> bool:
-    """Whether an odd number of sequences, 3 or more, has `ranks` subsequences; ranks and chunks are even."""
-    even = chunks % 2 == 0 and ranks % 2 == 0
-    return even and ranks % subsequences == 0 and ranks // subsequences % 2 == 1 and subsequences < ranks
+    """Whether a period has room for an odd number of sequences, 3 or more; ranks and chunks are even."""
+    fit = ranks // subsequences
+    return chunks % 2 == 0 and ranks % 2 == 0 and fit % 2 == 1 and fit > 1
 
 
 def uneven_bsipipe(ranks: int, chunks: int, sequences: int, subsequences: int) -> Program:
-    """The same, of n sequences with `ranks` subsequences (n + 1) / 2 down, the others up.
+    """The same in units of n = floor(ranks / subsequences) whole sequences: (n + 1) / 2 down, the others up.
 
-    No sequence straddles two units, and a rank holds chunks ranks + 2 subsequences - 2 operations.
+    No sequence straddles two units, and a rank holds chunks ranks + 2 subsequences - 2 operations at most. A
+    period has (chunks - 1) ranks + n subsequences slots, one more where that is odd.
     """
     assert can_be_uneven(ranks, chunks, subsequences), (ranks, chunks, subsequences)
     n = ranks // subsequences
     down = tuple(q for q in range(sequences) if q % n % 2 == 0)
     up = tuple(q for q in range(sequences) if q % n % 2)
     more, less = (n + 1) // 2 * subsequences, n // 2 * subsequences
-    ways = _Way(sequences=down, unit=more), _Way(sequences=up, unit=less, start=subsequences)
+    period = (chunks - 1) * ranks + more + less + (more + less) % 2
+    behind = subsequences // 2 * 2
+    ways = (
+        _Way(sequences=down, unit=more, period=period),
+        _Way(sequences=up, unit=less, start=behind, period=period),
+    )
     return _by_slot(ranks, chunks, subsequences, ways)
 
 

@@ -118,7 +118,7 @@ def schedule_data(program: Program, timeline: Timeline, lengths: Sequence[int] =
 #: What words behind a schedule's name mean.
 _WORDS = (
     (LATE, "gradients of weights are put off, and run where a rank would wait"),
-    (HELD, "late, in an order that holds no more than with subsequences that divide half the ranks"),
+    (HELD, "late, with as much as seq1f1b holds at most"),
     (UNEVEN, "more sequences go down than come up"),
 )
 

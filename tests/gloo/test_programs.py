@@ -98,10 +98,12 @@ LATE = {
     "seqv, held": pipe("seqv", subsequences=3, lengths="[33, 20, 11]", weights='"held"'),
     "bsipipe, lazy sums": pipe("bsipipe", subsequences=2, sync='"lazy"'),
 }
-#: Of the model with twelve layers: more microbatches one way.
+#: Of the model with twelve layers: more microbatches one way, more stages a rank.
 DEEP = {
     "bsipipe 6, uneven": pipe("bsipipe", subsequences=2, pp=6, directions='"uneven"'),
     "bsipipe 6, uneven, late": pipe("bsipipe", subsequences=2, pp=6, directions='"uneven"', weights='"late"'),
+    "bsipipe 4, held, three chunks": pipe("bsipipe", subsequences=2, pp=4, chunks=3, weights='"held"'),
+    "bsipipe 6, uneven, held": pipe("bsipipe", subsequences=2, pp=6, directions='"uneven"', weights='"held"'),
     "bsipipe 6, uneven, lengths, recompute": pipe(
         "bsipipe", subsequences=2, pp=6, lengths="[41, 23]", directions='"uneven"', recompute=True
     ),

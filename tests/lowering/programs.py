@@ -61,6 +61,7 @@ SAMPLE = (
     Named("dualpipe", 2, 1, 4, 1),
     Named("chimera", 4, 1, 4, 1),
     Named("bsipipe_uneven", 6, 2, 3, 2),
+    Named("bsipipe_uneven", 10, 2, 4, 3),
     Named("bsipipe_held", 6, 2, 2, 2),
     Named("bsipipe_spaced", 6, 2, 4, 2),
 )

@@ -1,4 +1,4 @@
-"""Zig-zags with late gradients of weights: at the closed form's peak for any number of subsequences."""
+"""Zig-zags with late gradients of weights: at the peak of Seq1F1B for any number of subsequences."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import pytest
 
 from meshlang.pipeline.costs import Costs
 from meshlang.pipeline.edges import receive_buffers
-from meshlang.pipeline.held import held, late, limit
+from meshlang.pipeline.held import are_whole, filled, held, late, limit
 from meshlang.pipeline.late_weights import late_weights
 from meshlang.pipeline.laws import program_problems
 from meshlang.pipeline.live import peak_counts
 from meshlang.pipeline.lower import blocked, lowered
 from meshlang.pipeline.sequence_orders import seq1f1b
 from meshlang.pipeline.simulate import simulate
-from meshlang.pipeline.zigzag import bsipipe, lead, spaced
+from meshlang.pipeline.zigzag import bsipipe, can_be_uneven, lead, spaced, uneven_bsipipe
 
 LINKED = Costs(attention=0.4, split="flops", transfer=0.03)
 #: (ranks, subsequences), neither dividing the other's half.
-STRADDLING = [(p, s) for p in (6, 8, 10, 12) for s in range(2, 8) if (p // 2) % s and s % (p // 2)]
+STRADDLING = [(p, s) for p in (6, 8, 10, 12) for s in range(2, 8) if not are_whole(p, s, replicas=2)]
 #: Ranks along the pipeline axis, subsequences up to half of them, microbatches.
 ASKED = [(p, m, s) for p in range(4, 13, 2) for s in range(2, p // 2 + 1) for m in (p, 2 * p)]
 
@@ -48,13 +48,36 @@ def test_messages_of_a_pair_wait_for_few_others() -> None:
 
 
 def test_limit_is_the_lead_of_whole_units() -> None:
-    """Where a unit has whole sequences, or a sequence whole units, the limit is what the closed form holds."""
-    for p, v, s in product((2, 4, 8, 12), (1, 2, 3), (1, 2, 3, 4, 6, 8, 12)):
-        unit = p // 2
-        if unit % s == 0 or s % unit == 0:
-            slots = lead(ranks=p, chunks=v, subsequences=s, unit=unit, sequences=4)
+    """Up to two stages a rank the limit is what the closed form holds where units are whole; held is no slower."""
+    for p, v, s in product((2, 4, 8, 12), (1, 2), (1, 2, 3, 4, 6, 8, 12)):
+        if are_whole(p, s, replicas=2):
+            slots = lead(ranks=p, chunks=v, subsequences=s, unit=p // 2, sequences=4)
             assert limit(p, v, s, replicas=2) == slots
-            assert late(p, v, 4, s, replicas=2, hold=True) == late_weights(bsipipe(p, v, 4, s))
+            ours, whole = late(p, v, 4, s, replicas=2, hold=True), late_weights(bsipipe(p, v, 4, s))
+            assert max(peak_counts(ours)) <= slots
+            assert simulate(ours).makespan <= simulate(whole).makespan + 1e-9
+
+
+@pytest.mark.parametrize("costs", [Costs(), LINKED])
+@pytest.mark.parametrize("v", [3, 4])
+def test_more_stages_fill_the_room_to_seq1f1b(v: int, costs: Costs) -> None:
+    """Three or four stages a rank hold no more than Seq1F1B, and are faster so than at their own peak."""
+    gains: list[float] = []
+    for p, m, s in (each for each in ASKED if are_whole(each[0], each[2], replicas=2)):
+        ours = late(p, v, m, s, replicas=2, hold=True, costs=costs)
+        assert program_problems(ours, buffers=receive_buffers(ours)) == []
+        found, theirs = simulate(ours, costs), simulate(seq1f1b(p, m, s), costs)
+        assert max(found.peaks) <= max(theirs.peaks) + 1e-9
+        assert limit(p, v, s, replicas=2) == v * (p + s - 1)
+        gains.append(simulate(late(p, v, m, s, replicas=2, costs=costs), costs).makespan / found.makespan)
+    assert exp(sum(map(log, gains)) / len(gains)) > (1.001 if costs.transfer else 1 - 1e-9)
+
+
+def test_half_depth_has_the_limit_of_all_shares() -> None:
+    """Seq1F1B on every share of the model is what a pipeline of half the depth is held to as well."""
+    for p, s in ((8, 2), (8, 4), (12, 3), (16, 5)):
+        assert limit(p // 2, 4, s, replicas=1, shares=p) == limit(p, 2, s, replicas=2)
+        assert limit(p // 2, 8, s, replicas=1, shares=p) == limit(p, 4, s, replicas=2) == 4 * (p + s - 1)
 
 
 def test_limit_is_flat_in_subsequences() -> None:
@@ -131,6 +154,18 @@ def test_held_gains_with_attention_and_links() -> None:
         for p, m, s in ASKED
     ]
     assert exp(sum(map(log, gains)) / len(gains)) >= 1.18
+
+
+def test_the_best_of_two_to_four_stages() -> None:
+    """Up to 12 ranks, and any subsequences up to half of them, the fastest order at Seq1F1B's peak is 1.21 as fast."""
+    gains: list[float] = []
+    for p, m, s in ASKED:
+        orders = [late(p, v, m, s, replicas=2, hold=True, costs=LINKED) for v in (2, 3, 4)]
+        orders += [filled(uneven_bsipipe(p, v, m, s), LINKED) for v in (2, 4) if can_be_uneven(p, v, s)]
+        theirs, found = simulate(seq1f1b(p, m, s), LINKED), [simulate(order, LINKED) for order in orders]
+        assert all(max(each.peaks) <= max(theirs.peaks) + 1e-9 for each in found)
+        gains.append(theirs.makespan / min(each.makespan for each in found))
+    assert exp(sum(map(log, gains)) / len(gains)) >= 1.21
 
 
 def test_large_orders_take_seconds() -> None:
