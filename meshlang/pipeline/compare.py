@@ -13,9 +13,10 @@ from typing import Literal
 
 from . import orders, sequence_orders, v_orders, zigzag
 from .costs import Costs
-from .held import filled, is_late, late
+from .held import filled, late
 from .ir import Op, Program
 from .late_weights import late_weights
+from .limits import is_late
 from .notation import program_of
 from .sequence_orders import seq1f1b, seq1f1b_interleaved
 from .simulate import Timeline, simulate

@@ -1,4 +1,4 @@
-"""Zig-zags that hold no more than Seq1F1B, or than the closed form where units are whole if that is more.
+"""Zig-zags that hold no more than a limit (`limits`): Seq1F1B's peak, for most numbers.
 
 The closed form (`zigzag`) lets units follow each other without a hole. Where a sequence straddles two
 units its last forward is a unit later, and so is every backward, and more is held. So there no operation
@@ -19,9 +19,6 @@ Nothing waits where F = I = W. Messages are needed as soon as they come, though,
 cannot go ahead while it waits for one: where input gradients take longer than forwards, slots are faster,
 with one to spare for each message. Those of units of whole sequences hold no more (`zigzag.spaced`), and
 gradients of weights fill those that are empty. So costs choose.
-
-With more than two stages of a replica a rank the closed form holds less than Seq1F1B: gradients of weights
-that are put off fill that room, and are there when ranks have nothing else to do (`filled`).
 """
 
 from __future__ import annotations
@@ -30,12 +27,11 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 
-from . import sequence_orders
 from .costs import Costs
 from .ir import Host, Op, Program
 from .late_weights import late_weights
-from .live import peak_of_row
-from .simulate import lengths_of, times_of
+from .limits import are_whole, limit, room
+from .simulate import times_of
 from .zigzag import bsipipe, rank_of, seqv, spaced
 
 #: Input gradients in a row, after which a forward that waits is due.
@@ -55,8 +51,8 @@ def late(
     """BSIPipe, or with one replica SeqV, whose gradients of weights are put off.
 
     Args:
-        hold: no rank goes above `limit`, or `room` where subsequences differ; else none above what it holds with
-            whole backwards, also where units are not whole.
+        hold: no rank goes above `limits.limit`, or `room` where subsequences differ; else none above what it holds
+            with whole backwards.
     """
     make = bsipipe if replicas == 2 else seqv
     numbers, costs = (ranks, chunks, sequences, subsequences), costs or Costs()
@@ -76,51 +72,11 @@ def filled(program: Program, costs: Costs | None = None) -> Program:
     return late_weights(program, costs, room=most)
 
 
-def are_whole(ranks: int, subsequences: int, *, replicas: int) -> bool:
-    """Whether no sequence straddles two units, or each begins and ends with one."""
-    unit = ranks // replicas
-    return unit % subsequences == 0 or subsequences % unit == 0
-
-
-def room(ranks: int, chunks: int, subsequences: int, *, replicas: int, costs: Costs) -> float:
-    """The limit in tokens, as sequences: operations of Seq1F1B's mean tokens at its peak, where they differ."""
-    most, shares = limit(ranks, chunks, subsequences, replicas=replicas, shares=costs.shares), costs.shares or ranks
-    row = sequence_orders.row_of(0, shares, 1, shares, subsequences)
-    peak = peak_of_row(row, lengths_of(subsequences, costs) or (1 / subsequences,) * subsequences)
-    return most / (shares + subsequences - 1) * peak
-
-
 def _nothing_waits(stages: int, subsequences: int, costs: Costs, ranks: int) -> bool:
     """Whether input gradients take no longer than forwards, and messages no time."""
     times = times_of(stages, subsequences, costs, ranks)
     longer = any(back > there for back, there in zip(times["I", False], times["F", False], strict=True))
     return not longer and costs.least_link == (0.0, 0.0)
-
-
-def limit(ranks: int, chunks: int, subsequences: int, *, replicas: int, shares: int | None = None) -> int:
-    """The most operations whose activations a rank holds: Seq1F1B's, or the lead of whole units where that is more.
-
-    Args:
-        shares: as many ranks Seq1F1B has, each one of so many parts of the model; `ranks` without it.
-    """
-    shares = shares or ranks
-    theirs = chunks * ranks * (shares + subsequences - 1) // shares
-    return max(theirs, closed(ranks, chunks, subsequences, replicas=replicas))
-
-
-def closed(ranks: int, chunks: int, subsequences: int, *, replicas: int) -> int:
-    """What a rank holds with whole backwards, in operations, where units are whole (`zigzag.lead`)."""
-    unit = ranks // replicas
-    if subsequences <= unit:
-        return chunks * ranks + 2 * subsequences - 2
-    return replicas * chunks * subsequences + 2 * unit - 2
-
-
-def is_late(ranks: int, chunks: int, subsequences: int, *, replicas: int, shares: int | None = None) -> bool:
-    """Whether `hold` changes nothing: units are whole, and fill the limit."""
-    numbers = ranks, chunks, subsequences
-    whole = are_whole(ranks, subsequences, replicas=replicas)
-    return whole and limit(*numbers, replicas=replicas, shares=shares) == closed(*numbers, replicas=replicas)
 
 
 def held(

@@ -10,9 +10,10 @@ import pytest
 
 from meshlang.pipeline.costs import Costs
 from meshlang.pipeline.edges import receive_buffers
-from meshlang.pipeline.held import are_whole, filled, held, late, limit
+from meshlang.pipeline.held import filled, held, late
 from meshlang.pipeline.late_weights import late_weights
 from meshlang.pipeline.laws import program_problems
+from meshlang.pipeline.limits import are_whole, limit
 from meshlang.pipeline.live import peak_counts
 from meshlang.pipeline.lower import blocked, lowered
 from meshlang.pipeline.sequence_orders import seq1f1b
