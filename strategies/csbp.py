@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, final
 
+from meshlang.plan.words import left_out
 from meshlang.strategy import Context, Diagnostic, Plan, Strategy
 
 from .block_layout import Streams, block_streams, length
@@ -64,6 +65,7 @@ class CSBP(Strategy):
             found = list(sized(self, self.block_size, context))
             yield from found
             yield from _rings(self, context)
+            yield from _idle_transport(self, context)
             yield from _window(self, context)
             yield from _pruned_rows(self, context)
             yield from () if found else evenly_moved(self, self.block_size, context)
@@ -150,15 +152,35 @@ def _rings(strategy: CSBP, context: Context) -> Iterator[Diagnostic]:
     yield offered(context.finding("context-ranks", message, key="context", notes=notes), "context", fits, context)
 
 
+def _idle_transport(strategy: CSBP, context: Context) -> Iterator[Diagnostic]:
+    """Where each rank has all of the clean stream, nothing is sent, and no way to send it decides anything."""
+    if strategy.context == 1 and "transport" in context.table.fields:
+        message = "`transport` decides nothing: with `context` = 1 each rank has all clean tokens, and none are sent"
+        yield _without(context.finding("decides-nothing", message, key="transport"), "transport", context)
+
+
 def _window(strategy: CSBP, context: Context) -> Iterator[Diagnostic]:
-    if strategy.window is None:
+    window, seq = strategy.window, context.plan.sizes.seq
+    if window is None:
         return
-    if strategy.window < 1:
-        message = f"`window` = {strategy.window}: a token sees at least itself"
-        yield context.finding("block-window", message, key="window")
-    elif strategy.transport == "ring":
-        message = "a window has an exchange of its own, between neighbours, and `transport` asks for a ring"
-        yield context.finding("block-window", message, key="transport", notes=("leave one of the two out",))
+    if window < 1:
+        message = f"`window` = {window}: a token sees at least itself"
+        yield _without(context.finding("block-window", message, key="window"), "window", context)
+    elif seq is not None and window >= seq:
+        message = f"`window` = {window} leaves nothing out: a sequence has {seq} tokens"
+        note = "a window costs messages of its own, whatever it leaves out"
+        yield _without(context.finding("block-window", message, key="window", notes=(note,)), "window", context)
+    elif "transport" in context.table.fields and strategy.context != 1:
+        asks = "a ring" if strategy.transport == "ring" else "all clean keys at once"
+        message = f"a window has an exchange of its own, between neighbours, and `transport` asks for {asks}"
+        finding = context.finding("block-window", message, key="transport", notes=("leave one of the two out",))
+        yield _without(finding, "transport", context)
+
+
+def _without(finding: Diagnostic, key: str, context: Context) -> Diagnostic:
+    """The finding with an offer to leave the line of a key out."""
+    written = context.table.fields[key]
+    return replace(finding, help=(left_out(written.key, written.span),))
 
 
 def _views(strategy: CSBP, context: Context) -> Iterator[Diagnostic]:

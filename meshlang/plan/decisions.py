@@ -8,7 +8,7 @@ from ..card.model import Factors
 from ..diagnostics import Bag
 from ..language.spec import PlaceRule
 from . import cut_findings, findings, mesh_findings
-from .idle import allowances_used, exceptions_used, recomputing_used
+from .idle import allowances_used, exceptions_used, recomputing_used, sizes_used
 from .resolved import Resolved, known_sizes
 from .strategies import strategy_axes
 
@@ -169,6 +169,7 @@ DECISIONS: tuple[Law, ...] = (
     allowances_used,
     exceptions_used,
     recomputing_used,
+    sizes_used,
     _outer_factor,
     _placed_alike,
 )

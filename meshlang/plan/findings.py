@@ -12,7 +12,7 @@ from ..language.pattern import Pattern
 from ..language.spec import PlaceRule, Recompute, Store, Written
 from ..near import near
 from ..source import Span
-from .words import cut_over, listed, may_say, own_last, rename, said
+from .words import cut_over, left_out, listed, may_say, own_last, rename, said
 
 if TYPE_CHECKING:
     from .resolved import Resolved
@@ -180,6 +180,16 @@ def never_cut(word: Written[str]) -> Diagnostic:
     """A name that may be uneven, and that nothing cuts."""
     message = f"this decides nothing: no rule cuts `{word.value}`, so its parts are never uneven"
     return Diagnostic(code="decides-nothing", message=message, label=Label(span=word.key))
+
+
+def no_sequence(word: Written[int], model: Model) -> Diagnostic:
+    """A length of sequences for a model that has none."""
+    return Diagnostic(
+        code="decides-nothing",
+        message=f"`seq` decides nothing: no tensor and no value of `{model.name}` has a dimension `seq`",
+        label=Label(span=word.key),
+        help=(left_out(word.key, word.span),),
+    )
 
 
 def excepted_twice(store: Store, index: int) -> Diagnostic:

@@ -1,4 +1,4 @@
-"""Laws of what is written beside the rules, and decides nothing: `uneven`, `except`, `[recompute]`."""
+"""Laws of what is written beside the rules, and decides nothing: `uneven`, `except`, `[recompute]`, `[sizes]`."""
 
 from __future__ import annotations
 
@@ -49,3 +49,10 @@ def recomputing_used(resolved: Resolved, bag: Bag) -> None:
         if covered[index] <= others:
             bag.add(findings.recomputed_twice(table, index))
             covered[index] = set()
+
+
+def sizes_used(resolved: Resolved, bag: Bag) -> None:
+    """A length of sequences is given only where some value of the model has a sequence."""
+    sizes, model = resolved.spec.sizes, resolved.model
+    if sizes is not None and sizes.seq is not None and "seq" not in model.names:
+        bag.add(findings.no_sequence(sizes.seq, model))

@@ -27,6 +27,13 @@ def may_say(rule: PlaceRule, value: str, spec: Source) -> Help:
     return Help(text=f"{where} may say `{rule.key.text} = {value}`", edits=(edit,))
 
 
+def left_out(key: Span, value: Span) -> Help:
+    """Offer to drop a line of a key and a value."""
+    source = key.source
+    end = min(value.end + 1, len(source.text))
+    return Help(text="leave the line out", edits=(Edit(span=source.span(key.start, end), text=""),))
+
+
 def said(rule: PlaceRule) -> str:
     """A rule in words: `heads` on `tp`."""
     return f"`{rule.name}` {cut_over(axis.value for axis in rule.axes)}"
