@@ -179,8 +179,8 @@ def _window(strategy: CSBP, context: Context) -> Iterator[Diagnostic]:
 
 def _without(finding: Diagnostic, key: str, context: Context) -> Diagnostic:
     """The finding with an offer to leave the line of a key out."""
-    written = context.table.fields[key]
-    return replace(finding, help=(left_out(written.key, written.span),))
+    written = context.table.fields.get(key)
+    return finding if written is None else replace(finding, help=(left_out(written.key, written.span),))
 
 
 def _views(strategy: CSBP, context: Context) -> Iterator[Diagnostic]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -99,7 +100,21 @@ def test_fastest_that_fits(spec: Path) -> None:
     assert free[1] == "fastest first, under 2.1"
     assert free[3].split()[-1] == "2x"
     assert all(line.split()[-2] == "1x" for line in paid[3:])
-    assert "stays under 0.01" in run("schedule", spec, "--fit", 0.01).output
+
+
+@pytest.mark.parametrize("options", [(), ("--state", 1), ("--attention", 0.3, "--transfer", 0.1)])
+def test_least_is_told_where_nothing_fits(spec: Path, options: tuple[object, ...]) -> None:
+    """Under a limit that nothing stays under the command fails, and with the least that it tells something fits."""
+    result = run("schedule", spec, "--fit", 0.01, *options)
+    assert result.exit_code == 1
+    assert "error[nothing-fits]: no schedule of 8 microbatches on 4 ranks stays under 0.01" in result.output
+    found = re.search(r"the least that any holds is ([0-9.]+): (\w+),", result.output)
+    assert found is not None
+    least, name = found.groups()
+    fits = run("schedule", spec, "--fit", least, *options)
+    assert fits.exit_code == 0
+    assert [line.split()[0] for line in fits.output.splitlines()[3:]] == [name]
+    assert run("schedule", spec, "--fit", float(least) - 0.001, *options).exit_code == 1
 
 
 def test_comparison_has_own_order(spec: Path, tmp_path: Path) -> None:

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import replace
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..compiler import load
-from ..diagnostics import counted
+from ..diagnostics import Diagnostic, Label, counted
+from ..source import Source
 from .progress import progress
-from .request import RANKS, SPEC, laid_over, planned, request
+from .request import RANKS, SPEC, laid_over, planned, request, show
 
 if TYPE_CHECKING:
     from ..pipeline.compare import Candidate
     from ..pipeline.costs import Costs
+    from ..pipeline.fit import Search
     from ..pipeline.ir import Program
     from ..plan.ir import Plan
 
@@ -104,6 +108,9 @@ def schedule_command(
     costs = _costs_of(plan, None if node is None else node.value, times)
     if compare or fit is not None:
         told = _compared(plan, program, costs) if fit is None else _fitting(plan, program, costs, fit, state)
+        if isinstance(told, Diagnostic):
+            show([told], form)
+            sys.exit(1)
         click.echo(told, nl=False)
         return
     _show(plan, program, costs, svg_file, trace_file, as_json)
@@ -189,7 +196,7 @@ def _compared(plan: Plan, program: Program, costs: Costs) -> str:
     return f"{costs_text(costs)}\n" + comparison_text(rows, (mine.name, mine.numbers))
 
 
-def _fitting(plan: Plan, program: Program, costs: Costs, limit: float, state: float) -> str:
+def _fitting(plan: Plan, program: Program, costs: Costs, limit: float, state: float) -> str | Diagnostic:
     from ..pipeline.fit import Search, fitting, tried
     from ..report.schedule import comparison_text, costs_text
 
@@ -201,10 +208,26 @@ def _fitting(plan: Plan, program: Program, costs: Costs, limit: float, state: fl
     with progress("schedules", len(tried(mine, search))) as tick:
         rows = fitting(mine, costs, search, tick)
     if not rows:
-        what = f"{counted(at.sequences, 'microbatch')} on {counted(at.ranks, 'rank')}"
-        return f"no schedule of {what} stays under {limit:g}\n"
+        return _nothing(mine, costs, search)
     told = f"{costs_text(costs)}\nfastest first, under {limit:g}\n"
     return told + comparison_text(rows, (mine.name, mine.numbers), state=state)
+
+
+def _nothing(mine: Candidate, costs: Costs, search: Search) -> Diagnostic:
+    """Nothing that is tried fits; what holds least, and how much, rounded up so that it would fit."""
+    from ..pipeline.fit import least, tried
+
+    at = mine.numbers
+    with progress("schedules", len(tried(mine, search))) as tick:
+        found = least(mine, costs, search, tick)
+    what = f"{counted(at.sequences, 'microbatch')} on {counted(at.ranks, 'rank')}"
+    cut = found.candidate.numbers
+    parts = f"{counted(cut.chunks, 'stage')} a rank, {counted(cut.subsequences, 'subsequence')}"
+    note = f"the least that any holds is {ceil(found.memory * 1000) / 1000:.15g}: {found.candidate.name}, {parts}"
+    text = f"{search.limit:.15g}"
+    span = Source(name="--fit", text=text).span(0, len(text))
+    message = f"no schedule of {what} stays under {text}"
+    return Diagnostic(code="nothing-fits", message=message, label=Label(span=span), notes=(note,))
 
 
 def _write(path: str, text: str) -> None:

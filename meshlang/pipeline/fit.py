@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from .compare import Candidate, Numbers, Row, candidates, memory, simulated
 from .costs import Costs
+from .ir import Program
 from .live import peak_activations, peak_of_row
 from .simulate import lengths_of, times_of
 from .zigzag import rank_of
@@ -39,6 +40,14 @@ class Search:
     stages: int
     parts: tuple[int, ...]
     most: int = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Least:
+    """The candidate that holds least, and what it holds, in the unit of the limit."""
+
+    memory: float
+    candidate: Candidate
 
 
 def fitting(mine: Candidate, costs: Costs, search: Search, tick: Callable[[], None] = lambda: None) -> list[Row]:
@@ -76,6 +85,21 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
+def least(mine: Candidate, costs: Costs, search: Search, tick: Callable[[], None] = lambda: None) -> Least:
+    """What holds least of all that is tried, whatever the limit."""
+    costs = replace(costs, shares=mine.numbers.ranks)
+    order = sorted((_held_at_least(e, costs, search.state), at, e) for at, e in enumerate(tried(mine, search, costs)))
+    best: Least | None = None
+    for bound, _, each in order:
+        tick()
+        if best is None or bound < best.memory - _NEAR:
+            with _uncollected():
+                memory_ = _peak(each, costs) + search.state * each.parameters
+            best = Least(memory=memory_, candidate=each) if best is None or memory_ < best.memory - _NEAR else best
+    assert best is not None
+    return best
+
+
 def tried(mine: Candidate, search: Search, costs: Costs | None = None) -> list[Candidate]:
     """Each candidate of each number of subsequences and stages once, and the spec's own."""
     found: dict[tuple[str, Numbers], Candidate] = {}
@@ -99,8 +123,22 @@ def _within(candidate: Candidate, costs: Costs, search: Search) -> Row | None:
     if candidate.first is not None and _held_first(candidate, costs) > room:
         return None
     program = candidate.make()
-    peaks = peak_activations(program, lengths=lengths_of(program.subsequences, costs), shares=costs.shares)
-    return simulated(candidate, program, costs) if max(peaks) <= room else None
+    return simulated(candidate, program, costs) if _peak_of(program, costs) <= room else None
+
+
+def _held_at_least(candidate: Candidate, costs: Costs, state: float) -> float:
+    """Memory that a candidate has at least, told without making it."""
+    return state * candidate.parameters + (_held_first(candidate, costs) if candidate.first is not None else 0.0)
+
+
+def _peak(candidate: Candidate, costs: Costs) -> float:
+    assert candidate.make is not None
+    return _peak_of(candidate.make(), costs)
+
+
+def _peak_of(program: Program, costs: Costs) -> float:
+    """The most activations of any rank."""
+    return max(peak_activations(program, lengths=lengths_of(program.subsequences, costs), shares=costs.shares))
 
 
 def _held_first(candidate: Candidate, costs: Costs) -> float:
