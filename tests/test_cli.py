@@ -287,6 +287,15 @@ def test_diff_shows_what_moves(here: Path) -> None:
     assert "tensors that change place" in result.output
 
 
+def test_diff_is_one_document(here: Path) -> None:
+    """With `--json` a difference has a key for each part, empty where nothing differs."""
+    (here / "other.toml").write_text((here / "good.toml").read_text() + '[recompute]\nmodules = ["layers.*"]\n')
+    found = json.loads(meshlang("diff", "good.toml", "other.toml", "--ranks", "4", "--json").output)
+    assert found["mesh"] == ["recomputed nothing -> layers.*"]
+    assert [line.split()[0] for line in found["memory"]] == ["activations", "total"]
+    assert found["tensors"] == found["state"] == []
+
+
 def test_diff_folds_tensors_of_one_side(here: Path) -> None:
     """Tensors that only one of two models has are told once for all layers that are alike."""
     (here / "other.toml").write_text(GOOD.replace("llama/tiny", "llama/debug"))

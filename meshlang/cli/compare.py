@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
+
 import click
 
 from .request import RANKS, laid_over, planned, request
@@ -11,9 +14,12 @@ from .request import RANKS, laid_over, planned, request
 @click.argument("before", type=click.Path(dir_okay=False))
 @click.argument("after", type=click.Path(dir_okay=False))
 @RANKS
+@click.option("--json", "as_json", is_flag=True, help="Everything that differs as one document.")
 @laid_over
-def diff_command(before: str, after: str, ranks: int | None, sets: tuple[str, ...], on: str | None, form: str) -> None:
-    """What changes from one spec to another, with the bytes of state that move."""
+def diff_command(
+    before: str, after: str, ranks: int | None, as_json: bool, sets: tuple[str, ...], on: str | None, form: str
+) -> None:
+    """What changes from one spec to another: bytes of state that move, calls, memory of the fullest rank."""
     from ..plan.diff import ManyRanksError, diff
     from ..report.diff import diff_text
 
@@ -22,4 +28,7 @@ def diff_command(before: str, after: str, ranks: int | None, sets: tuple[str, ..
         found = diff(one, other)
     except ManyRanksError as error:
         raise click.UsageError(str(error)) from error
+    if as_json:
+        click.echo(json.dumps(asdict(found), indent=1))
+        return
     click.echo(diff_text(found, (*one.by_fqn, *other.by_fqn)), nl=False)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..fold import fold
 from ..language.spec import DTYPE_BYTES
+from .cost import memory
 from .ir import Collective, Option, PipelineUse, Plan, Tensor
 from .promises import said
 
@@ -48,12 +49,13 @@ class Difference:
     reshaped: tuple[str, ...]
     collectives: tuple[str, ...]
     state: tuple[str, ...]
+    memory: tuple[str, ...]
 
     @property
     def empty(self) -> bool:
         """True for two plans that are alike."""
         names = (self.only_before, self.only_after, self.reshaped)
-        return not any((self.mesh, self.tensors, *names, self.collectives, self.state))
+        return not any((self.mesh, self.tensors, *names, self.collectives, self.state, self.memory))
 
 
 def diff(before: Plan, after: Plan) -> Difference:
@@ -71,6 +73,7 @@ def diff(before: Plan, after: Plan) -> Difference:
         reshaped=tuple(fqn for fqn in new if fqn in old and old[fqn].shape != new[fqn].shape),
         collectives=tuple(_collectives(before, after)),
         state=tuple(_state(before, after)),
+        memory=tuple(_memory(before, after)),
     )
 
 
@@ -283,3 +286,17 @@ def _state(before: Plan, after: Plan) -> Iterator[str]:
         old, new = getattr(before.state_bytes, key), getattr(after.state_bytes, key)
         if old != new:
             yield f"{key} {old} -> {new} bytes on the fullest rank"
+
+
+def _memory(before: Plan, after: Plan) -> Iterator[str]:
+    """What is there at once beside the state, and all of it; each plan's fullest rank may be another."""
+    old, new = memory(before), memory(after)
+    words = {"gathered": "weights gathered", "unsummed": "gradients not yet summed", "activations": "activations"}
+    for key, text in {**words, "total": "total"}.items():
+        was, now = getattr(old, key), getattr(new, key)
+        if was != now:
+            yield f"{text} {_bytes(was)} -> {_bytes(now)} on the fullest rank"
+
+
+def _bytes(size: int | None) -> str:
+    return "not known" if size is None else f"{size} bytes"

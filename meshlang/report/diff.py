@@ -22,6 +22,7 @@ def diff_text(found: Difference, names: Iterable[str]) -> str:
         _list("of another shape, so not moved", fold(found.reshaped, known)),
         _list("collectives a step", found.collectives),
         _list("state at rest", found.state),
+        _list("memory at once", found.memory),
     ]
     return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from meshlang.compiler import Request, compile
+from meshlang.plan.cost import memory
 from meshlang.plan.diff import diff
 from meshlang.plan.ir import Plan
 from meshlang.report.lock import lock_text
@@ -103,6 +104,30 @@ def test_tied_tensor_is_explained_by_the_name_asked_for(tmp_path: Path) -> None:
     first, second = told.splitlines()[:2]
     assert first.startswith("lm_head.weight: parameter")
     assert second == "  the same tensor as tok_embeddings.weight"
+
+
+@pytest.mark.parametrize(
+    ("laid", "keys"),
+    [
+        ('recompute.modules=["layers.*"]', ["activations", "total"]),
+        ("sizes.seq=512", ["activations", "total"]),
+        ("pipeline.schedule=1f1b", ["activations", "total"]),
+        ("sizes.batch=16", ["activations", "total"]),
+    ],
+)
+def test_memory_of_a_rank_is_told(tmp_path: Path, laid: str, keys: list[str]) -> None:
+    """Where a rank holds more or less at once, both figures stand there, and nothing of what is alike."""
+    before, after = planned(tmp_path, PIPELINE), planned(tmp_path, PIPELINE, laid)
+    old, new = memory(before), memory(after)
+    lines = [f"{key} {getattr(old, key)} bytes -> {getattr(new, key)} bytes on the fullest rank" for key in keys]
+    assert list(diff(before, after).memory) == lines
+
+
+def test_memory_that_one_plan_lacks_is_told(tmp_path: Path) -> None:
+    """Without sizes activations are not known, and the difference says so."""
+    text = PIPELINE.partition("[pipeline]")[0].replace("pp = 4", "dp = 1")
+    found = diff(planned(tmp_path, text.partition("[sizes]")[0]), planned(tmp_path, text)).memory
+    assert found[0].startswith("activations not known -> ")
 
 
 def test_strategies_are_told_by_name(tmp_path: Path) -> None:
