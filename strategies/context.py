@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import lcm
 from typing import Literal
 
 from meshlang.diagnostics import Diagnostic, Edit, Help
+from meshlang.plan.words import listed
 from meshlang.strategy import Context, Edge, Plan, Strategy
 
 #: The name of the tokens of a sequence.
@@ -92,10 +94,35 @@ def carries_sequence(strategy: Strategy, context: Context) -> Iterator[Diagnosti
     role = plan.role(axis)
     if role != "context":
         message = f"`{axis}` carries {_CARRIED[role]}, and `{name(context)}` needs an axis for the sequence alone"
-        yield context.finding("strategy-axis", message, key="axis", notes=(f'`seq = "{axis}"` in [place] cuts it',))
+        yield replace(
+            context.finding("strategy-axis", message, key="axis", notes=tuple(_how_to_cut(plan, axis))),
+            help=tuple(_cutting_it(plan, axis, context)),
+        )
     elif not looking(plan, axis):
         message = f"no module looks over the whole of a sequence that `{axis}` cuts: there is nothing to do"
         yield context.finding("strategy-axis", message, key="axis", notes=tuple(_streams(plan)))
+
+
+def _how_to_cut(plan: Plan, axis: str) -> Iterator[str]:
+    """A note on what makes an axis one for the sequence, where it carries something else."""
+    if plan.role(axis) != "none":
+        have = listed(plan.axes_of("context"))
+        yield f"[place] names such an axis for `seq` alone; here {f'that is {have}' if have else 'there is none'}"
+
+
+def _cutting_it(plan: Plan, axis: str, context: Context) -> Iterator[Help]:
+    """Another axis, which cuts the sequence; or a line that lets this one cut it, which carries nothing yet."""
+    written, others = context.table.fields.get("axis"), plan.axes_of("context")
+    if written is not None and others:
+        edits = tuple(Edit(span=written.span, text=f'"{other}"') for other in others)
+        yield Help(text="`axis` may be {} here", edits=edits, values=tuple(f'"{other}"' for other in others))
+    if plan.role(axis) == "none":
+        source, line = context.table.name.span.source, f'seq = "{axis}"'
+        table = re.search(r"^\[place\][^\n]*\n", source.text, re.MULTILINE)
+        at, text = (len(source.text), f"\n[place]\n{line}\n") if table is None else (table.end(), f"{line}\n")
+        yield Help(
+            text=f"`{line}` in [place] lets it cut the sequence", edits=(Edit(span=source.span(at, at), text=text),)
+        )
 
 
 def _streams(plan: Plan) -> Iterator[str]:

@@ -58,7 +58,9 @@ def import_command(
     meshlang import --titan --model llama3/8B --parallelism.tensor_parallel_degree 8
     meshlang import --hf path/to/config.json --ranks 8 -o specs
     """
-    if titan == (config is not None):
+    if titan and config is not None:
+        raise click.UsageError("--titan and --hf are one of two: each is read into a spec of its own")
+    if not titan and config is None:
         raise click.UsageError("say what to read: --titan FLAGS..., or --hf CONFIG")
     if config is not None:
         if flags:

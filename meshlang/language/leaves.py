@@ -225,12 +225,22 @@ def kind(shape: Kind, node: Node, name: str, bag: Bag) -> str | None:
     if not isinstance(node.value, str):
         return bag.add(wrong_type(name, shape, node))
     if re.fullmatch(r"R|S\([0-9]{1,3}\)|stored", node.value, re.ASCII) is None:
-        dim = re.fullmatch(r"[Ss][^0-9]*([0-9]{1,3})[^0-9]*", node.value, re.ASCII)
-        known = [f"S({dim[1]})"] if dim else ["R", "stored"]
-        fix = (offer(f'"{known[0]}"', node.span, f'"{known[0]}"'),) if dim else near_words(node.value, known, node.span)
+        meant = _meant_kind(node.value)
+        known = ["R", "stored"]
+        fix = (offer(f'"{meant}"', node.span, f'"{meant}"'),) if meant else near_words(node.value, known, node.span)
         message = f'`{name}` knows no "{node.value}"; "R", "S(0)", "S(1)", ... and "stored" are known'
         return bag.add(bad_value(message, node, help=fix))
     return node.value
+
+
+def _meant_kind(written: str) -> str | None:
+    """A placement as plans print it, or as torch does: "stored S(0)", "Shard(dim=1)", "Replicate()"."""
+    if written.startswith("stored"):
+        return "stored"
+    if written.lower().startswith("repl"):
+        return "R"
+    dim = re.fullmatch(r"[Ss][^0-9]*([0-9]{1,3})[^0-9]*", written, re.ASCII)
+    return f"S({dim[1]})" if dim else None
 
 
 def flags(shape: Flags, node: Node, name: str, bag: Bag) -> dict[str, Written[Any]] | None:

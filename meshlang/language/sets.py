@@ -35,7 +35,7 @@ def read_sets(items: Sequence[str], bag: Bag) -> Node | None:
 
 
 def _read_item(item: str, bag: Bag) -> Node | None:
-    """One item; a bare word that is no TOML value is taken as a string."""
+    """One item; a bare word that is no TOML value is taken as a string; a wrong key is shown as written."""
     source = Source(name=FLAG, text=item)
     stray = re.search("[\n\r\ud800-\udfff]", item)
     if stray is not None:
@@ -49,8 +49,8 @@ def _read_item(item: str, bag: Bag) -> Node | None:
     if scan(source, Bag()) is not None:
         return scan(source, bag)
     quoted = Source(name=FLAG, text=f'{item[:start]}"{item[start:end]}"')
-    node = scan(quoted, bag)
-    return None if node is None else _moved(node, source, end)
+    node = scan(quoted, Bag())
+    return scan(source, bag) if node is None else _moved(node, source, end)
 
 
 def _moved(node: Node, source: Source, end: int) -> Node:

@@ -217,7 +217,7 @@ _WORDS = {
     "Invalid statement": "a statement begins with a key, or with `[` for a table",
     "Expected newline or end of document after a statement": "more text after a complete statement",
     "Expected '=' after a key in a key/value pair": "`=` is missing after a key",
-    "Invalid initial character for a key part": "no key begins here; one of other than A-Z a-z 0-9 _ - needs quotes",
+    "Invalid initial character for a key part": "a key is missing here; one of other than A-Z a-z 0-9 _ - needs quotes",
     "Unclosed array": "`,` or `]` is missing in an array",
     "Unclosed inline table": "`,` or `}` is missing in an inline table",
     "Unterminated string": "a string is not closed",

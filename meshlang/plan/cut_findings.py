@@ -10,15 +10,13 @@ from ..diagnostics import Diagnostic, Edit, Help, Label, counted
 from ..fold import template, told
 from ..language.spec import AxisEntry, PlaceRule, Written
 from .findings import tensors_first
-from .mesh_findings import divisors
+from .mesh_findings import sizes_offered
+from .resolved import Resolved, known_sizes
 from .words import listed, may_say, own_last, said
 
 if TYPE_CHECKING:
     from .ir import Edge
-    from .resolved import Resolved
 
-#: Sizes of an axis that one help offers.
-MOST_SIZES = 8
 #: Module boundaries that one finding lists.
 MOST_PORTS = 4
 #: What the dimensions of the run count.
@@ -152,19 +150,12 @@ def uneven_steps(resolved: Resolved, batch: int) -> Diagnostic:
     assert resolved.spec.sizes is not None
     steps, written = resolved.spec.sizes.accumulation, resolved.spec.sizes.batch
     assert steps is not None
-    fits = [n for n in divisors(steps.value) if batch % n == 0][-MOST_SIZES:]
     return Diagnostic(
         code="uneven-shard",
         message=f"`batch` = {batch} does not divide over {steps.value} accumulation steps",
         label=Label(span=steps.span, text=f"{counted(batch, 'sequence')} over {steps.value} steps"),
         labels=(Label(span=written.span, text="batch set here"),) if written is not None else (),
-        help=(
-            Help(
-                text="accumulation may be {} here",
-                edits=tuple(Edit(span=steps.span, text=str(n)) for n in fits),
-                values=tuple(str(n) for n in fits),
-            ),
-        ),
+        help=(sizes_offered("accumulation", steps.span, steps.value, batch, 1),),
     )
 
 
@@ -179,15 +170,26 @@ def _carriers(name: str, fqns: Sequence[str], resolved: Resolved) -> tuple[str, 
 
 
 def _sizes(entry: AxisEntry, count: int, parts: int, resolved: Resolved) -> Help:
-    """Smaller sizes of an axis over which the count divides."""
+    """Sizes of an axis over which the count divides, and what else the axis cuts."""
     size = resolved.mesh.size(entry.name)
-    others = parts // size
-    fits = [n for n in divisors(size) if count % (n * others) == 0][-MOST_SIZES:]
-    return Help(
-        text=f"{entry.name} may be {{}} here",
-        edits=tuple(Edit(span=entry.span, text=str(n)) for n in fits),
-        values=tuple(str(n) for n in fits),
-    )
+    sizes = known_sizes(resolved)
+    cut = [(sizes[rule.name], rule) for rule in resolved.spec.rules if rule.name in sizes]
+    also = [(each, _beside(rule, entry, resolved)) for each, rule in cut if entry.name in _axes(rule)]
+
+    def likely(n: int) -> bool:
+        return all(each % (n * others) == 0 for each, others in also)
+
+    return sizes_offered(entry.name, entry.span, size, count, parts // size, likely=likely)
+
+
+def _axes(rule: PlaceRule) -> list[str]:
+    return [axis.value for axis in rule.axes]
+
+
+def _beside(rule: PlaceRule, entry: AxisEntry, resolved: Resolved) -> int:
+    """Parts that a rule makes beside those of one axis."""
+    steps = resolved.sizes.accumulation if rule.name == "batch" else 1
+    return steps * resolved.mesh.product([axis for axis in _axes(rule) if axis != entry.name])
 
 
 # Values on their way

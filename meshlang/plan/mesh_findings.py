@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ..diagnostics import Diagnostic, Edit, Help, Label, counted
@@ -15,6 +15,8 @@ from .words import listed, rename
 if TYPE_CHECKING:
     from .resolved import Resolved
 
+#: Sizes that one help offers.
+MOST_SIZES = 8
 #: Axes of a mesh whose order one help spells out.
 MOST_AXES = 12
 
@@ -146,14 +148,23 @@ def rest_uneven(rest: AxisEntry, known: int, ranks: int, spec: Spec) -> Diagnost
 
 
 def _fitting(entry: AxisEntry, ranks: int, known: int) -> Help:
-    """Smaller sizes of an axis with which the ranks divide."""
+    """Sizes of an axis with which the ranks divide."""
     assert entry.size is not None
-    others = known // entry.size
-    fits = [n for n in divisors(entry.size) if ranks % (n * others) == 0]
+    return sizes_offered(entry.name, entry.span, entry.size, ranks, known // entry.size)
+
+
+def sizes_offered(
+    key: str, span: Span, size: int, count: int, others: int, *, likely: Callable[[int], bool] = lambda _: True
+) -> Help:
+    """Sizes in place of one that does not fit: with each, and `others` beside it, a count divides.
+
+    They are few: those that are likely to fit all else come first, and then the nearest.
+    """
+    fits = divisors(count // others) if count % others == 0 else []
+    nearest = sorted(fits, key=lambda n: (not likely(n), max(n, size) / min(n, size), n))[:MOST_SIZES]
+    values = tuple(str(n) for n in sorted(nearest))
     return Help(
-        text=f"{entry.name} may be {{}} here",
-        edits=tuple(Edit(span=entry.span, text=str(n)) for n in fits),
-        values=tuple(str(n) for n in fits),
+        text=f"{key} may be {{}} here", edits=tuple(Edit(span=span, text=text) for text in values), values=values
     )
 
 

@@ -8,11 +8,13 @@ from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Literal
 
-from ..diagnostics import Bag, Diagnostic, Label
+from ..diagnostics import Bag, Diagnostic, Edit, Help, Label
+from ..language.spec import Written
 from ..pipeline.actions import flat
 from ..pipeline.ir import Program
 from ..pipeline.notation import program_of
 from ..pipeline.orders import Order
+from ..source import Span
 from ..strategy import Context, Schedule
 from .balance import balanced
 from .derive import keys_of
@@ -21,6 +23,8 @@ from .split import BALANCE, Parts, read_split
 
 #: Forwards of one step that are put in order.
 MOST_ACTIONS = 1_000_000
+#: Numbers that one help offers.
+MOST_OFFERED = 4
 
 if TYPE_CHECKING:
     from .resolved import Resolved
@@ -125,11 +129,31 @@ def _parts(resolved: Resolved, count: int, bag: Bag) -> Parts:
         return read_split(written, resolved.model, bag)
     parts = balanced(resolved.model, count)
     if not parts:
-        modules = sum(len(word.modules) for word in resolved.model.split)
-        message = f"`{name.value}` makes {count} stages, and `{resolved.model.name}` has {modules} modules to share out"
-        note = f"`pp` = {resolved.mesh.size('pp')}, {count // resolved.mesh.size('pp')} on each rank"
-        bag.add(Diagnostic(code="too-many-stages", message=message, label=Label(span=name.span), notes=(note,)))
+        bag.add(_too_many(count, resolved, name))
     return parts
+
+
+def _too_many(count: int, resolved: Resolved, name: Written[str]) -> Diagnostic:
+    """More stages than there are modules; offers fewer stages a rank, or fewer ranks."""
+    pipeline, modules = resolved.spec.pipeline, sum(len(word.modules) for word in resolved.model.split)
+    assert pipeline is not None
+    ranks = resolved.mesh.size("pp")
+    chunks, entry = count // ranks, next(entry for entry in resolved.spec.mesh if entry.name == "pp")
+    fewer = [] if pipeline.chunks is None else [("chunks", pipeline.chunks.span, modules // ranks)]
+    fewer += [("pp", entry.span, modules // chunks)] if entry.size is not None else []
+    return Diagnostic(
+        code="too-many-stages",
+        message=f"`{name.value}` makes {count} stages, and `{resolved.model.name}` has {modules} modules to share out",
+        label=Label(span=name.span),
+        notes=(f"`pp` = {ranks}, {chunks} on each rank",),
+        help=tuple(_up_to(key, span, most) for key, span, most in fewer),
+    )
+
+
+def _up_to(key: str, span: Span, most: int) -> Help:
+    """The largest few numbers that leave no stage empty."""
+    values = tuple(str(n) for n in range(1, most + 1))[-MOST_OFFERED:]
+    return Help(text=f"{key} may be {{}} here", edits=tuple(Edit(span=span, text=v) for v in values), values=values)
 
 
 def _units(plan: Plan) -> Iterator[Unit]:
