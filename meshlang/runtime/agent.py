@@ -10,7 +10,7 @@ import logging
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,7 +38,7 @@ def main() -> None:
     args = parse_args(sys.argv[1:])
     _listen(here, int(args.max_restarts))
     try:
-        run(args)
+        _deaf_after(lambda: run(args))
     except ChildFailedError as error:
         exits = {rank: failure.exitcode for rank, failure in error.failures.items()}
         tell(here, exits, "the run ends")
@@ -53,6 +53,15 @@ def main() -> None:
     if (end := interrupt.stopped_after(here)) is not None:
         print(f"meshlang: {end[0].name} ended the run after step {end[1]}; {kept(here)}", file=sys.stderr)
         sys.exit(128 + end[0])
+
+
+def _deaf_after(run: Callable[[], object]) -> None:
+    """Run the ranks; what is said of their end afterwards is said whole, however often somebody interrupts."""
+    try:
+        run()
+    finally:
+        for number in (signal.SIGHUP, *interrupt.ASKING, interrupt.AT_ONCE):
+            signal.signal(number, signal.SIG_IGN)
 
 
 def _listen(here: Path, restarts: int) -> None:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,8 @@ from .torchrun import Torchrun
 
 if TYPE_CHECKING:
     from torchtitan.trainer import Trainer
+
+    from .checkpoints import CheckpointError
 
 
 #: Shows that something takes long: (what, steps, the first of them).
@@ -65,10 +67,8 @@ def launch(
         raise SpecError(found)
     if torchrun.on_interrupt == "checkpoint" and not _keeps(config):
         return _say("--on-interrupt checkpoint: this run saves none; --checkpoint.enable after `--` does")
-    if torchrun.first:
-        with watched("launch", 1, "the last checkpoint"):
-            _resumable(config, plan, spec, flags)
-    with tempfile.TemporaryDirectory(prefix="meshlang-") as folder:
+    ours = _checkpoints(config, plan, spec, flags, watched) if torchrun.first else nullcontext()
+    with ours, tempfile.TemporaryDirectory(prefix="meshlang-") as folder:
         path = Path(folder) / "job.json"
         Job(recipe=recipe, device=device, plan=to_data(plan), on_interrupt=torchrun.on_interrupt).write(path)
         return _run(plan, path, words, every)
@@ -153,32 +153,46 @@ def _disagrees(config: Trainer.Config, plan: Plan, spec: Spec) -> Iterator[Diagn
     )
 
 
-def _resumable(config: Trainer.Config, plan: Plan, spec: Spec, flags: Sequence[str]) -> None:
-    """The checkpoint that the run would go on from is whole and fits the plan.
+@contextmanager
+def _checkpoints(
+    config: Trainer.Config, plan: Plan, spec: Spec, flags: Sequence[str], watched: Watched
+) -> Iterator[None]:
+    """The folder of checkpoints is this launch's; the one that the run would go on from is whole and fits the plan.
 
     Raises:
-        SpecError: it is not, or does not; rank 0 would find the same, once all ranks have started.
+        SpecError: one of these does not hold; rank 0 would find the same of a checkpoint, once all ranks have started.
     """
     from torchtitan.components.checkpointer.dcp import CheckpointManager
     from torchtitan.tools import filesystem
 
     from .checkpoints import CheckpointError
+    from .holding import held
     from .resume import kept_of, resumed, wish
 
     asked = config.checkpoint
-    folder = filesystem.join(config.dump_folder, asked.folder)
+    folder = str(filesystem.join(config.dump_folder, asked.folder))
     if not asked.enable or type(asked) is not CheckpointManager.Config or filesystem.is_remote(folder):
+        yield
         return
-    try:
-        resumed(wish(asked, str(folder), kept_of(config.dataloader)), plan)
-    except CheckpointError as error:
-        given = {flag.name: flag.span for flag in (*written_flags(spec), *read_flags(flags))}
-        assert spec.launch is not None
-        assert spec.launch.recipe is not None
-        keys = (error.key, "checkpoint.folder", "dump_folder", "checkpoint.enable")
-        span = next((given[key] for key in keys if key in given), spec.launch.recipe.span)
-        label = Label(span=span)
-        raise SpecError([Diagnostic(code=error.code, message=error.message, label=label, notes=error.notes)]) from error
+    with ExitStack() as stack:
+        try:
+            if not asked.load_only:
+                stack.enter_context(held(folder))
+            with watched("launch", 1, "the last checkpoint"):
+                resumed(wish(asked, folder, kept_of(config.dataloader)), plan)
+        except CheckpointError as error:
+            raise _finding(error, spec, flags) from error
+        yield
+
+
+def _finding(error: CheckpointError, spec: Spec, flags: Sequence[str]) -> SpecError:
+    """The same at the flag that chose the folder or the checkpoint, or at the recipe."""
+    given = {flag.name: flag.span for flag in (*written_flags(spec), *read_flags(flags))}
+    assert spec.launch is not None
+    assert spec.launch.recipe is not None
+    keys = (error.key, "checkpoint.folder", "dump_folder", "checkpoint.enable")
+    span = next((given[key] for key in keys if key in given), spec.launch.recipe.span)
+    return SpecError([Diagnostic(code=error.code, message=error.message, label=Label(span=span), notes=error.notes)])
 
 
 def _keeps(config: Trainer.Config) -> bool:

@@ -26,6 +26,10 @@ def main() -> None:
     progress.end_with_parent(signal.SIGKILL)
     if Job.read(os.environ[JOB]).on_interrupt == "checkpoint":
         listen_on_rank()
+    else:
+        signal.signal(
+            signal.SIGINT, signal.SIG_DFL
+        )  # the launch says how it ended; a traceback of each rank says nothing
     try:
         _train()
     except Exception as error:

@@ -35,6 +35,7 @@ def test_a_signal_ends_every_rank(tmp_path: Path, number: signal.Signals) -> Non
         assert run.end() == 128 + number
         (said,) = run.said()
         assert said.startswith(f"meshlang: {number.name} ended the run; ")
+        assert "Traceback" not in run.text()
         assert run.ranks() == {}
 
 

@@ -9,10 +9,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from meshlang.runtime import interrupt
 from meshlang.runtime.recipe import JOB
 from meshlang.runtime.torchrun import Torchrun
 
@@ -73,6 +75,19 @@ class Run:
         return self.launcher.returncode, [line for line in said.splitlines() if line.startswith("meshlang: ")]
 
 
+def opened(run: Run, path: Path) -> int:
+    """The writing end of a pipe, once somebody reads it."""
+    found: list[int] = []
+
+    def try_to_open() -> bool:
+        with suppress(OSError):  # nobody reads yet
+            found.append(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+        return bool(found)
+
+    run.until(try_to_open)
+    return found[0]
+
+
 Started = Callable[..., Run]
 
 
@@ -114,6 +129,24 @@ def test_the_second_signal_ends_ranks_that_do_not_stop(started: Started) -> None
     assert code == 128 + signal.SIGINT
     assert said[-1] == "meshlang: SIGINT ended the run; no checkpoints"
     assert not any(Path(f"/proc/{pid}").exists() for pid in ranks)
+
+
+def test_a_further_signal_leaves_the_last_line_whole(started: Started) -> None:
+    """The agent says what is left to resume from, also where it is interrupted while it looks."""
+    run = started()
+    (run.folder / "deaf").touch()
+    agent = run.up()[0][1]
+    os.mkfifo(run.folder / "checkpoints")  # who reads it waits for the writer
+    run.launcher.send_signal(signal.SIGINT)
+    run.until(lambda: (run.folder / "asked").exists())
+    run.launcher.send_signal(signal.SIGINT)
+    pipe = opened(run, run.folder / "checkpoints")
+    os.kill(agent, interrupt.AT_ONCE)
+    os.write(pipe, str(run.folder).encode())
+    os.close(pipe)
+    code, said = run.end()
+    assert code == 128 + signal.SIGINT
+    assert said[-1] == f"meshlang: SIGINT ended the run; no whole checkpoint in {run.folder}"
 
 
 def test_a_rank_that_is_killed_ends_the_other(started: Started) -> None:
