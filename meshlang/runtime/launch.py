@@ -7,10 +7,10 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..compiler import Request, load, plan_of, resolved_of
 from ..diagnostics import Bag, Diagnostic, Label, SpecError, counted
@@ -116,6 +116,7 @@ def _config(recipe: str, flags: Sequence[str]) -> Trainer.Config | int:
         from torchtitan.trainer import Trainer
 
     from .recipe import RecipeError, recipe_function
+    from .resume import kept_of
 
     try:
         config = recipe_function(recipe)()
@@ -134,6 +135,10 @@ def _config(recipe: str, flags: Sequence[str]) -> Trainer.Config | int:
     finally:
         sys.argv[0] = name
     assert isinstance(read, Trainer.Config)
+    try:
+        kept_of(read.dataloader)
+    except Exception as error:
+        return _say(f"the data of `{recipe}`: {type(error).__name__}: {error}")
     return read
 
 
@@ -167,7 +172,7 @@ def _checkpoints(
 
     from .checkpoints import CheckpointError
     from .holding import held
-    from .resume import kept_of, resumed, wish
+    from .resume import resumed, wish
 
     asked = config.checkpoint
     folder = str(filesystem.join(config.dump_folder, asked.folder))
@@ -179,10 +184,17 @@ def _checkpoints(
             if not asked.load_only:
                 stack.enter_context(held(folder))
             with watched("launch", 1, "the last checkpoint"):
-                resumed(wish(asked, folder, kept_of(config.dataloader)), plan)
+                resumed(wish(asked, folder, _kept(config, plan)), plan)
         except CheckpointError as error:
             raise _finding(error, spec, flags) from error
         yield
+
+
+def _kept(config: Trainer.Config, plan: Plan) -> Mapping[str, Any]:
+    """What the run's data is made by; the length of its sequences too, which a loader may save."""
+    from .resume import kept_of
+
+    return {"seq_len": plan.sizes.seq or config.training.seq_len, **kept_of(config.dataloader)}
 
 
 def _finding(error: CheckpointError, spec: Spec, flags: Sequence[str]) -> SpecError:

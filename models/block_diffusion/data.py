@@ -46,7 +46,8 @@ class CorruptedTextDataLoader(BaseDataLoader):
 
         def kept(self) -> dict[str, Any]:
             """What a run that goes on from a checkpoint may not change: its samples would be others."""
-            return {"block_size": self.block_size, "objective": self.objective, "seed": self.seed}
+            text = LocalTextDataLoader.Config.kept(self)
+            return {**text, "block_size": self.block_size, "objective": self.objective, "seed": self.seed}
 
         @property
         def views(self) -> int:

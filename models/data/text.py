@@ -104,6 +104,15 @@ class LocalTextDataLoader(BaseDataLoader):
         lanes: int = 16
         """How many documents are read side by side, where there are that many."""
 
+        def kept(self) -> dict[str, Any]:
+            """What a run that goes on from a checkpoint may not change: its samples would be others.
+
+            Raises:
+                ValueError: there is no text.
+            """
+            files = find_files(self.path, tuple(self.glob))
+            return {"files": digest(files), "lanes": min(self.lanes, len(files))}
+
     def __init__(
         self,
         config: Config,

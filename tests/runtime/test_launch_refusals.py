@@ -37,3 +37,13 @@ def test_help_of_flags_names_the_command() -> None:
     done = CliRunner().invoke(main, ["launch", EXAMPLE, "--", "--help"])
     assert done.exit_code == 0
     assert done.stdout.startswith("usage: meshlang launch SPEC -- [-h] ")
+
+
+def test_data_is_looked_for_before_ranks_start(tmp_path: Path) -> None:
+    """A folder of text that is not there ends the launch with one line that names it."""
+    missing = str(tmp_path / "texts")
+    done = CliRunner().invoke(main, ["launch", EXAMPLE, "--", "--dataloader.path", missing])
+    assert done.exit_code == 2
+    assert done.stderr == (
+        f"meshlang: the data of `meshlang_models.llama:tiny`: ValueError: there is no file or folder {missing}\n"
+    )
