@@ -194,7 +194,7 @@ def flags_agree(flags: Sequence[str], plan: Plan, spec: Spec, bag: Bag, *, insta
             bag.add(_refused(flag))
             continue
         if flag.name == CHECKER:
-            bag.add(_unchecked(flag, known[CHECKER][1], plan))
+            bag.add(_unchecked(flag.span, known[CHECKER][1], plan, "drop the flag"))
             continue
         value, span = known[flag.name]
         bag.add(
@@ -226,16 +226,26 @@ def _streams(plan: Plan, spec: Spec) -> dict[str, tuple[str, Span]]:
     return {CHECKER: ("False", next(table.name.span for table in spec.strategies if table.name.value == used))}
 
 
-def _unchecked(flag: Flag, strategy: Span, plan: Plan) -> Diagnostic:
+def checker_disagrees(asked: bool, plan: Plan, spec: Spec) -> Diagnostic | None:
+    """A finding where the recipe itself, its flags read, asks for the check of types, and an axis cuts two streams."""
+    streams = _streams(plan, spec)
+    if not asked or not streams:
+        return None
+    span = spec.launch.recipe.span if spec.launch is not None and spec.launch.recipe is not None else spec.model.span
+    mending = "`--debug.no-spmd_typechecking` turns the recipe's off"
+    return _unchecked(span, streams[CHECKER][1], plan, mending)
+
+
+def _unchecked(asked: Span, strategy: Span, plan: Plan, mending: str) -> Diagnostic:
     assert plan.block is not None
     return Diagnostic(
         code="types-unchecked",
         message=f"torchtitan's check of types is asked for, and `{plan.block.axis}` cuts two streams in one tensor",
-        label=Label(span=flag.span),
+        label=Label(span=asked),
         labels=(Label(span=strategy, text=f"they are cut over {plan.block.size} ranks here"),),
         notes=(
             "spmd_types has no rule for `cat` along a dim that an axis cuts: of parts it is not a part of the whole",
-            "drop the flag: tests hold loss, gradients and collectives of these plans to those of one rank",
+            f"{mending}: tests hold loss, gradients and collectives of these plans to those of one rank",
         ),
     )
 

@@ -16,7 +16,14 @@ from ..compiler import Request, load, plan_of, resolved_of
 from ..diagnostics import Bag, Diagnostic, Label, SpecError, counted
 from ..language.spec import Spec
 from ..plan.data import to_data
-from ..plan.flags import flags_agree, override_flags, policy_disagrees, read_flags, written_flags
+from ..plan.flags import (
+    checker_disagrees,
+    flags_agree,
+    override_flags,
+    policy_disagrees,
+    read_flags,
+    written_flags,
+)
 from ..plan.ir import Plan
 from ..plan.recipes import recipe_disagrees
 from .interrupt import ASKING, AT_ONCE, ask_and_say, asks
@@ -147,6 +154,8 @@ def _disagrees(config: Trainer.Config, plan: Plan, spec: Spec) -> Iterator[Diagn
     from .titan import policy_of
 
     if found := policy_disagrees(policy_of(config), plan, spec):
+        yield found
+    if found := checker_disagrees(config.debug.spmd_typechecking, plan, spec):
         yield found
     built = config.model_spec
     block_size = getattr(config.dataloader, "block_size", None)

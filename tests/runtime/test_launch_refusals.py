@@ -47,3 +47,28 @@ def test_data_is_looked_for_before_ranks_start(tmp_path: Path) -> None:
     assert done.stderr == (
         f"meshlang: the data of `meshlang_models.llama:tiny`: ValueError: there is no file or folder {missing}\n"
     )
+
+
+CHECKED = """from dataclasses import replace
+from meshlang_models.block_diffusion import tiny
+
+def checked():
+    config = tiny()
+    return replace(config, debug=replace(config.debug, spmd_typechecking=True))
+"""
+
+
+def test_check_of_types_of_a_recipe_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recipe that asks for torchtitan's check of types itself is refused for cut streams until a flag says no."""
+    (tmp_path / "checked_recipe.py").write_text(CHECKED)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    blocks = str(Path(EXAMPLE).with_name("block_diffusion_cpu.toml"))
+    words = ["launch", blocks, "--set", "launch.recipe=checked_recipe:checked", "--on-interrupt", "checkpoint"]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 1
+    assert "error[types-unchecked]: torchtitan's check of types is asked for" in done.stdout
+    assert " --> --set:1:15" in done.stdout
+    assert "note: `--debug.no-spmd_typechecking` turns the recipe's off" in done.stdout
+    off = CliRunner().invoke(main, [*words, "--", "--debug.no-spmd_typechecking"])
+    assert off.exit_code == 2
+    assert off.stderr.startswith("meshlang: --on-interrupt checkpoint: this run saves none")
