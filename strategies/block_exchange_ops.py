@@ -21,7 +21,7 @@ import torch.distributed as dist
 from meshlang.plan.blocks import Runs
 
 from .block_layout import length
-from .ring_attention_ops import Ring
+from .ring_ops import Ring
 
 Use = Callable[[torch.Tensor, Runs], None]
 UseBack = Callable[[torch.Tensor, Runs], torch.Tensor]
@@ -149,45 +149,25 @@ class Stream:
         """Tokens of the rank that has most: all send as many."""
         return max(map(length, self.clean))
 
-    def owner(self, step: int) -> Runs:
-        """The runs that are here at a step."""
-        return self.clean[(self.ring.rank - step) % self.ring.size]
-
     def forward(self, mine: torch.Tensor, local: Local, use: Use) -> torch.Tensor | None:
         """See Exchange."""
-        part = padded(mine, self.most)
-        for step in range(self.ring.size):
-            passing = self.ring.pass_on([part] if step < self.ring.size - 1 else [])
-            if step == 0:
+
+        def see(owner: int, part: torch.Tensor) -> None:
+            if owner == self.ring.rank:
                 local()
-            runs = self.owner(step)
-            use(part[..., : length(runs), :], runs)
-            part = next(iter(passing.wait()), part)
-            del passing  # holds what was sent
-        return None
+            use(part[..., : length(self.clean[owner]), :], self.clean[owner])
+
+        self.ring.around(padded(mine, self.most), see)
 
     def backward(self, mine: torch.Tensor, kept: torch.Tensor | None, local: Local, use: UseBack) -> torch.Tensor:
         """See Exchange."""
-        part, travelling, own = padded(mine, self.most), None, None
-        for step in range(self.ring.size):
-            last = step == self.ring.size - 1
-            going = [] if travelling is None else [travelling.to(mine.dtype)]
-            passing = self.ring.pass_on(going if last else [*going, part])
-            if step == 0:
+
+        def terms(owner: int, part: torch.Tensor) -> torch.Tensor:
+            if owner == self.ring.rank:
                 local()
-            runs = self.owner(step)
-            sums = padded(use(part[..., : length(runs), :], runs), self.most)
-            got = passing.wait()
-            if going:
-                sums += got[0]
-            if not last:
-                part = got[-1]
-            own, travelling = (sums, None) if step == 0 else (own, sums)
-            del passing, going, got  # hold what was sent
-        assert own is not None
-        if travelling is not None:
-            own = own + self.ring.pass_on([travelling.to(mine.dtype)]).wait()[0]
-        return own[..., : mine.size(-2), :]
+            return padded(use(part[..., : length(self.clean[owner]), :], self.clean[owner]), self.most)
+
+        return self.ring.around_back(padded(mine, self.most), terms, mine.dtype)[..., : mine.size(-2), :]
 
 
 @dataclass(frozen=True, kw_only=True)

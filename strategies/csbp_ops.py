@@ -25,7 +25,7 @@ from .block_kernels_ops import Kernel, kernel_for, merge
 from .block_layout import Streams, length
 from .block_plan import attending
 from .block_rows_ops import Batch, Rows, viewed
-from .ring_attention_ops import Ring
+from .ring_ops import Ring
 from .softmax_ops import finite
 
 #: The batch's masks are made here: those of whole sequences need not be.

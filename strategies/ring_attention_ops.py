@@ -7,14 +7,13 @@ heads for each key head, H numbers a head.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from inspect import signature
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.attention.flex_attention import create_mask
@@ -23,6 +22,7 @@ from meshlang.lowering.sequence import tokens_of
 from meshlang.strategy import Plan, StrategyUse
 
 from .context import Looks, looking
+from .ring_ops import Ring
 from .softmax_ops import finite, widened
 
 #: Queries and keys that are computed on at once: scores take B * N * TILE * TILE elements.
@@ -54,45 +54,6 @@ def _ports(looks: Looks) -> tuple[str, str, str]:
     """Arguments of queries, keys and values."""
     queries, keys, values = (edge.port.removeprefix("input.") for edge in (*looks.others, *looks.whole))
     return queries, keys, values
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ring:
-    """This rank among the ranks of an axis: `after` and `before` are its neighbours' global ranks."""
-
-    group: dist.ProcessGroup
-    size: int
-    rank: int
-    after: int
-    before: int
-
-    @classmethod
-    def of(cls, group: dist.ProcessGroup) -> Ring:
-        """The ranks of a group in their order, the last one beside the first."""
-        size, rank = group.size(), group.rank()
-        after, before = (dist.get_global_rank(group, (rank + step) % size) for step in (1, -1))
-        return cls(group=group, size=size, rank=rank, after=after, before=before)
-
-    def pass_on(self, tensors: Sequence[torch.Tensor]) -> Passing:
-        """Start to send these to the rank after, and to receive as many of the same shapes from the one before."""
-        got = [torch.empty_like(tensor) for tensor in tensors]
-        sends = [dist.P2POp(dist.isend, tensor, self.after, self.group) for tensor in tensors]
-        receives = [dist.P2POp(dist.irecv, tensor, self.before, self.group) for tensor in got]
-        return Passing(got=got, works=dist.batch_isend_irecv([*sends, *receives]) if tensors else [])
-
-
-@dataclass(frozen=True, kw_only=True)
-class Passing:
-    """Messages on their way."""
-
-    got: list[torch.Tensor]
-    works: list[dist.Work]
-
-    def wait(self) -> list[torch.Tensor]:
-        """What has come from the rank before; what was sent may be written again."""
-        for work in self.works:
-            work.wait()
-        return self.got
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,12 +141,11 @@ def stream(
     wide = torch.promote_types(q.dtype, torch.float32)
     out = torch.zeros((*q.shape[:3], v.size(-1)), dtype=wide, device=q.device)
     lse = torch.full(q.shape[:3], -math.inf, dtype=wide, device=q.device)
-    block = pack(k, v)
-    for step in range(ring.size):
-        passing = ring.pass_on([block] if step < ring.size - 1 else [])
-        merge(tiles(q, *unpack(block, k, v), partial(mask_of, (ring.rank - step) % ring.size), scale), out, lse)
-        block = next(iter(passing.wait()), block)
-        del passing  # holds what was sent
+
+    def see(owner: int, block: torch.Tensor) -> None:
+        merge(tiles(q, *unpack(block, k, v), partial(mask_of, owner), scale), out, lse)
+
+    ring.around(pack(k, v), see)
     return out.to(q.dtype), lse
 
 
@@ -200,33 +160,17 @@ def stream_back(
     mask_of: MaskOf,
     scale: float,
 ) -> Tensors:
-    """Gradients of q, k and v.
-
-    Keys and values pass by as in the forward. The sum of their gradients travels with them, one
-    step behind: it starts at the rank after their owner's, and comes home from the one before,
-    where the owner adds its own term. So P - 1 messages of either kind are sent.
-    """
+    """Gradients of q, k and v: keys and values pass by as in the forward, and the sums of their gradients with them."""
     delta = (widened(grad) * widened(out)).sum(-1)
     dq = torch.zeros(q.shape, dtype=delta.dtype, device=q.device)
-    block, travelling, own = pack(k, v), None, None
-    for step in range(ring.size):
-        last = step == ring.size - 1
-        going = [] if travelling is None else [travelling]
-        passing = ring.pass_on(going if last else [*going, block])
+
+    def terms(owner: int, block: torch.Tensor) -> torch.Tensor:
         sums = torch.zeros(block.shape, dtype=delta.dtype, device=q.device)
-        parts = tiles(q, *unpack(block, k, v), partial(mask_of, (ring.rank - step) % ring.size), scale)
+        parts = tiles(q, *unpack(block, k, v), partial(mask_of, owner), scale)
         add_terms(parts, (grad, lse, delta), (dq, *unpack(sums, k, v)))
-        del parts
-        got = passing.wait()
-        if going:
-            sums += got[0]
-        if not last:
-            block = got[-1]
-        own, travelling = (sums, None) if step == 0 else (own, sums)
-        del passing, going, got  # hold what was sent
-    assert own is not None
-    if travelling is not None:
-        own += ring.pass_on([travelling]).wait()[0]
+        return sums
+
+    own = ring.around_back(pack(k, v), terms)
     dk, dv = unpack(own, k, v)
     return dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype)
 

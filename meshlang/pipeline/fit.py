@@ -6,12 +6,11 @@ lowest first, until as many as are asked for are at least as fast as the next bo
 
 from __future__ import annotations
 
-import gc
 from bisect import insort
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from ..garbage import uncollected
 from .compare import Candidate, Numbers, Row, candidates, memory, simulated
 from .costs import Costs
 from .ir import Program
@@ -65,24 +64,12 @@ def fitting(mine: Candidate, costs: Costs, search: Search, tick: Callable[[], No
         tick()
         if len(best) >= search.most and bound > best[search.most - 1][0] + _NEAR:
             continue
-        with _uncollected():
+        with uncollected():
             row = _within(each, costs, search)
         if row is not None and row.timeline is not None:
             rows[place] = row
             insort(best, (round(row.timeline.makespan, 9), memory(row, search.state), place))
     return [rows[place] for *_, place in best[: search.most]]
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Operations are many and make no cycles, and the collector would walk over all of them again and again."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
 
 
 def least(mine: Candidate, costs: Costs, search: Search, tick: Callable[[], None] = lambda: None) -> Least:
@@ -93,7 +80,7 @@ def least(mine: Candidate, costs: Costs, search: Search, tick: Callable[[], None
     for bound, _, each in order:
         tick()
         if best is None or bound < best.memory - _NEAR:
-            with _uncollected():
+            with uncollected():
                 memory_ = _peak(each, costs) + search.state * each.parameters
             best = Least(memory=memory_, candidate=each) if best is None or memory_ < best.memory - _NEAR else best
     assert best is not None

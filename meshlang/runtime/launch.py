@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..compiler import Request, load, plan_of, resolved_of
 from ..diagnostics import Bag, Diagnostic, Label, SpecError, counted
+from ..garbage import uncollected
 from ..language.spec import Spec
 from ..plan.data import to_data
 from ..plan.flags import (
@@ -27,7 +28,6 @@ from ..plan.flags import (
 from ..plan.ir import Plan
 from ..plan.recipes import recipe_disagrees
 from .interrupt import ASKING, AT_ONCE, ask_and_say, asks
-from .loading import uncollected
 from .recipe import JOB, Job
 from .torchrun import Torchrun
 

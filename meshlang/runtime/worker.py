@@ -9,9 +9,9 @@ import sys
 import time
 from collections.abc import Callable
 
+from ..garbage import uncollected
 from . import progress
 from .interrupt import listen_on_rank
-from .loading import uncollected
 from .recipe import JOB, Job
 
 #: Seconds that a rank stays which only lost its neighbour: torchrun looks each 0.1 s, and sees the neighbour first.

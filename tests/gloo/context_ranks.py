@@ -7,7 +7,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from context_cases import packed
-from meshlang_strategies.ring_attention_ops import Ring, RingAttend
+from meshlang_strategies.ring_attention_ops import RingAttend
+from meshlang_strategies.ring_ops import Ring
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.attention.flex_attention import create_block_mask
 from torch.utils._python_dispatch import TorchDispatchMode

@@ -1,10 +1,10 @@
-"""What a launch does around its imports."""
+"""Work inside which no garbage is looked for."""
 
 import gc
 
 import pytest
 
-from meshlang.runtime.loading import uncollected
+from meshlang.garbage import uncollected
 
 
 def test_nothing_is_collected_inside() -> None:

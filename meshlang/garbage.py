@@ -1,4 +1,4 @@
-"""Loading torch and torchtitan in a fifth less time."""
+"""Work that makes much and throws little away runs without Python's search for garbage."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """No garbage is looked for inside: nearly all that an import makes stays, and is looked through again and again."""
+    """No garbage is looked for inside: what imports and schedules make stays, and would be walked over again and again.
+
+    torch and torchtitan load in a fifth less time so.
+    """
     was = gc.isenabled()
     gc.disable()
     try:
