@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from pipelines import FOUR_RANKS
 
 from meshlang.cli import main
 from meshlang.compiler import Request, compile
@@ -17,23 +18,7 @@ from meshlang.pipeline.notation import read_program
 from meshlang.plan.data import from_json, to_json
 from meshlang.plan.stages import program_of_plan
 
-SPEC = """meshlang = 1
-include = ["preset:whole_weights"]
-model = "llama/tiny"
-
-[mesh]
-pp = 4
-
-[sizes]
-batch = 8
-seq = 256
-
-[pipeline]
-schedule = "bsipipe"
-microbatches = 8
-subsequences = 2
-chunks = 1
-"""
+SPEC = FOUR_RANKS.replace("chunks = 1", "subsequences = 2\nchunks = 1")
 
 
 @pytest.fixture

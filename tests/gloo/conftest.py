@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def ranks(pool: RankPool) -> Iterator[RankPool]:
     """The ranks of all tests; for the parity table with a record of what they did."""
     if TABLE:
-        pool.run = recording(pool.run, Path(TABLE))  # type: ignore[method-assign]
+        pool.run = recording(pool.run, Path(TABLE))
     yield pool
     if TABLE:
         write(Path(TABLE), kept(Path(TABLE)))

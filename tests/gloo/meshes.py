@@ -1,5 +1,6 @@
 """The meshes that parity is held on, and the specs that ask for them."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -115,7 +116,7 @@ def spec(case: Case, model: str, dtype: str, **precision: str) -> str:
     card = "decoder" if "decoder" in model else "llama"
     data = [axis for axis in ("copies", "dp") if axis in case.mesh]
     weights = '"tp"' if "tp" in case.mesh else '"whole"'
-    place = dict.fromkeys(("heads", "kv_heads", "mlp", "vocab"), weights)
+    place: dict[str, str] = dict.fromkeys(("heads", "kv_heads", "mlp", "vocab"), weights)
     place["batch"] = _words(data) if data else '"whole"'
     outer = ["cp"] if "cp" in case.mesh else []
     sequence = [*outer, "tp"] if case.sequence else outer
@@ -133,8 +134,8 @@ def spec(case: Case, model: str, dtype: str, **precision: str) -> str:
     return f'meshlang = 1\nmodel = "{model}"\n' + "".join(_table(*each) for each in tables.items() if each[1])
 
 
-def _words(names: object) -> str:
-    return str(list(names)).replace("'", '"')  # type: ignore[call-overload]
+def _words(names: Iterable[str]) -> str:
+    return str(list(names)).replace("'", '"')
 
 
 def _table(name: str, entries: dict[str, str]) -> str:

@@ -55,7 +55,7 @@ def sleep_on(rank: int) -> None:
 def state() -> tuple[int, int]:
     """(threads that torch computes with, values left by an earlier call)."""
     left = getattr(torch, "left_by_a_test", 0)
-    torch.left_by_a_test = left + 1  # type: ignore[attr-defined]
+    torch.left_by_a_test = left + 1  # pyright: ignore[reportAttributeAccessIssue]
     return torch.get_num_threads(), left
 
 

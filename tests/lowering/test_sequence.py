@@ -1,5 +1,7 @@
 """Which tokens each rank has, and its rows of a mask: the same as torch's own context parallelism."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch.distributed.tensor.experimental._context_parallel import _attention as theirs
@@ -83,7 +85,8 @@ def test_rows_are_those_of_torch(balance: str, monkeypatch: pytest.MonkeyPatch) 
     balancer = _HeadTailLoadBalancer(512, 2, "cpu") if balance == "head_tail" else None
     monkeypatch.setattr(theirs, "_create_default_load_balancer", lambda *_: None)
     for rank in range(2):
-        rows: BlockMask = theirs._create_cp_block_mask(mask.mask_mod, 2, 1, 512, 512, OneAxis(2, rank), balancer)  # type: ignore[arg-type]
+        mesh: Any = OneAxis(2, rank)
+        rows: BlockMask = theirs._create_cp_block_mask(mask.mask_mod, 2, 1, 512, 512, mesh, balancer)
         assert torch.equal(dense(cut_rows(mask, rank, 2, balance)), dense(rows))
 
 

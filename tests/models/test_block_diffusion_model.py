@@ -38,7 +38,7 @@ def built(config: Any) -> Any:
     swap_inner_attention(config)
     model: nn.Module = config.build()
     with torch.no_grad():
-        model.init_weights(buffer_device=None)  # type: ignore[operator]
+        model.init_weights(buffer_device=None)  # pyright: ignore[reportCallIssue]
     seeded_init(model)
     return model
 
@@ -226,7 +226,7 @@ def test_first_tokens_come_first() -> None:
 def test_blocks_are_the_data_s() -> None:
     """A run's model takes block size and views from its data loader."""
     config = tiny_shared()
-    config.dataloader.block_size = 32  # type: ignore[attr-defined]
+    config.dataloader.block_size = 32
     assert config.model_spec is not None
     config.model_spec.model.update_from_config(config=config)
     assert (config.model_spec.model.block_size, config.model_spec.model.views) == (32, 2)

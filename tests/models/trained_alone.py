@@ -26,7 +26,7 @@ def rank_losses(recipe: str, folder: str, steps: int, options: dict[str, Any]) -
     def log(self: MetricsProcessor, step: int, loss: float, *rest: Any, **more: Any) -> None:
         losses.append(loss)
 
-    MetricsProcessor.log = log  # type: ignore[method-assign]
+    MetricsProcessor.log = log  # pyright: ignore[reportAttributeAccessIssue]
     module, _, name = recipe.partition(":")
     config = getattr(import_module(module), name)()
     fields = {"dump_folder": folder, "training.steps": steps, "training.seq_len": 64, "metrics.log_freq": 1}

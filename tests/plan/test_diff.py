@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pipelines import FOUR_RANKS as PIPELINE
 
 from meshlang.compiler import Request, compile
 from meshlang.plan.cost import memory
@@ -12,23 +13,6 @@ from meshlang.plan.diff import diff
 from meshlang.plan.ir import Plan
 from meshlang.report.lock import lock_text
 from meshlang.report.tensor import tensor_text
-
-PIPELINE = """meshlang = 1
-include = ["preset:whole_weights"]
-model = "llama/tiny"
-
-[mesh]
-pp = 4
-
-[sizes]
-batch = 8
-seq = 256
-
-[pipeline]
-schedule = "bsipipe"
-microbatches = 8
-chunks = 1
-"""
 
 BLOCKS = """meshlang = 1
 include = ["preset:whole_weights"]

@@ -183,8 +183,8 @@ def somebodys(plan: Plan) -> Plan:
 def test_a_strategy_prepares_batches_of_its_axis(ops: ModuleType) -> None:
     """`prepare_batch` gets the whole batch and its axis' mesh, and the axis cuts nothing else."""
     plan, mesh = somebodys(plan_of("all_gather_attention")), object()
-    ops.prepare_batch = lambda plan, use, batch, mesh: {**batch, "seen": (use.name, mesh)}  # type: ignore[attr-defined]
-    found = prepare(plan, batch(), lambda axis: mesh)  # type: ignore[arg-type, return-value]
+    ops.prepare_batch = lambda plan, use, batch, mesh: {**batch, "seen": (use.name, mesh)}  # pyright: ignore[reportAttributeAccessIssue]
+    found = prepare(plan, batch(), lambda axis: mesh)  # pyright: ignore[reportArgumentType]
     assert found["seen"] == ("all_gather_attention", mesh)
     assert found["input"].shape == (1, 8)
     assert needs_own_batch(plan, 256)
@@ -197,7 +197,7 @@ def test_a_strategy_installs_its_modules(ops: ModuleType) -> None:
     def set_forward(plan: Plan, use: Any, model: Any, mesh: Any) -> None:
         model[1].forward = lambda x: (x, mesh)
 
-    ops.install = set_forward  # type: ignore[attr-defined]
+    ops.install = set_forward  # pyright: ignore[reportAttributeAccessIssue]
     assert install(plan, model, lambda axis: None) == (model[1],)
     assert model(torch.zeros(1, 1))[1] is None
 

@@ -165,7 +165,7 @@ class Hyphened(Good):
 
     def apply(self, plan: Plan) -> Plan:
         """A call of an unknown kind."""
-        call = Collective(kind="all-gather", axis="dp", where="w", pass_="forward", bytes=1, count=1)  # type: ignore[arg-type]
+        call = Collective(kind="all-gather", axis="dp", where="w", pass_="forward", bytes=1, count=1)  # pyright: ignore[reportArgumentType]
         return replace(plan, collectives=(*plan.collectives, call))
 
 

@@ -43,7 +43,7 @@ def install(plan: Plan, use: StrategyUse, model: nn.Module, mesh: DeviceMesh | N
         return
     for name, edges in looked_over(plan, use.axis).items():
         module = model.get_submodule(name)
-        module.forward = Gathering(  # type: ignore[method-assign]
+        module.forward = Gathering(
             inner=module.forward,
             group=mesh.get_group(),
             arguments=tuple(signature(type(module).forward).parameters)[1:],
@@ -79,7 +79,7 @@ class PackedGather(torch.autograd.Function):
         return got.unflatten(0, (group.size(), -1)).movedim(0, 2).flatten(2, 3)
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """One reduce-scatter."""
         parts = grad.unflatten(2, (ctx.group.size(), -1)).movedim(2, 0).contiguous()
         mine = torch.empty_like(parts[0])
