@@ -6,11 +6,14 @@ holds it against the plan, so that nothing is lost and nothing half-written is r
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any
 
 import torch.distributed as dist
 import tyro
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.stateful import Stateful
 from torchtitan.components.checkpointer.base import TRAIN_STATE, BaseCheckpointManager
 from torchtitan.components.checkpointer.dcp import CheckpointManager
@@ -18,7 +21,7 @@ from torchtitan.tools import filesystem
 
 from ..plan.ir import Plan
 from . import progress
-from .checkpoints import CheckpointError
+from .checkpoints import CheckpointError, latest
 from .interrupt import stopped
 from .parallel import degrees
 from .resume import resumed, wish
@@ -64,7 +67,9 @@ class PlanCheckpoints(CheckpointManager):
         elif self.enable:
             progress.keeps(self.folder)
             chosen, self.counted.known = self._agreed(step)
-            loaded = super().load(chosen)
+            path = f"{self.folder}/step-{chosen}" if chosen != -1 else self.wish.initial
+            with told_once("checkpoint-damaged", f"{path} cannot be read"):
+                loaded = super().load(chosen)
         self.counted_on(loaded)
         return loaded
 
@@ -81,7 +86,8 @@ class PlanCheckpoints(CheckpointManager):
         """
         if self.enable and self.stopping is not None and not last_step:
             self.ends_for = self.stopping.agreed()
-        saved = super().save(curr_step, last_step)
+        with told_once("checkpoint-folder", f"step {curr_step} cannot be saved in {self.folder}", str(self.folder)):
+            saved = super().save(curr_step, last_step)
         progress.done(curr_step)
         if self.ends_for:
             self._stop(curr_step)
@@ -117,6 +123,26 @@ class PlanCheckpoints(CheckpointManager):
         """(step to load, or -1; whether it knows the tokens of all ranks)."""
         found = resumed(replace(self.wish, step=step), self.plan)
         return found.step, f"{TRAIN_STATE}.{TOTAL}" in found.names
+
+
+@contextmanager
+def told_once(code: str, message: str, folder: str = "") -> Iterator[None]:
+    """What torch raises where ranks cannot read or write a checkpoint, on every rank, as one finding with one reason.
+
+    Args:
+        folder: where checkpoints are that are left to go on from.
+
+    Raises:
+        CheckpointError: for torch's, which is no `Exception`.
+    """
+    try:
+        yield
+    except CheckpointException as error:
+        rank, (cause, _) = min(error.failures.items(), key=lambda failure: failure[0])
+        reason = f"rank {rank}: {type(cause).__name__}: {cause}".partition("\n")[0]
+        found = latest(folder)[0] if folder else None
+        notes = (f"last whole checkpoint: {found.path}",) if found is not None else ()
+        raise CheckpointError(code, f"{message}; {reason}", notes) from error
 
 
 #: Tokens of all ranks together, beside torchtitan's count of one rank.
