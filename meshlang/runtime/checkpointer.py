@@ -6,7 +6,8 @@ holds it against the plan, so that nothing is lost and nothing half-written is r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any
@@ -68,7 +69,7 @@ class PlanCheckpoints(CheckpointManager):
             progress.keeps(self.folder)
             chosen, self.counted.known = self._agreed(step)
             path = f"{self.folder}/step-{chosen}" if chosen != -1 else self.wish.initial
-            with told_once("checkpoint-damaged", f"{path} cannot be read"):
+            with told_once("checkpoint-damaged", f"{path} cannot be read", lambda: (AWAY,)):
                 loaded = super().load(chosen)
         self.counted_on(loaded)
         return loaded
@@ -86,7 +87,8 @@ class PlanCheckpoints(CheckpointManager):
         """
         if self.enable and self.stopping is not None and not last_step:
             self.ends_for = self.stopping.agreed()
-        with told_once("checkpoint-folder", f"step {curr_step} cannot be saved in {self.folder}", str(self.folder)):
+        where = self.folder if self.enable else ""
+        with told_once("checkpoint-folder", f"step {curr_step} cannot be saved in {where}", lambda: left(where)):
             saved = super().save(curr_step, last_step)
         progress.done(curr_step)
         if self.ends_for:
@@ -125,12 +127,25 @@ class PlanCheckpoints(CheckpointManager):
         return found.step, f"{TRAIN_STATE}.{TOTAL}" in found.names
 
 
+def left(folder: str) -> Sequence[str]:
+    """After a save that failed: the room that is left in a folder, and what there is to go on from."""
+    if filesystem.is_remote(folder):
+        return ()
+    found, _ = latest(folder)
+    room = f"{shutil.disk_usage(folder).free:,} bytes are free there"
+    return (room, *(() if found is None else (f"last whole checkpoint: {found.path}",)))
+
+
+#: After a checkpoint that cannot be read.
+AWAY = "once it is moved away, a run goes on from the whole one before it, where there is one"
+
+
 @contextmanager
-def told_once(code: str, message: str, folder: str = "") -> Iterator[None]:
+def told_once(code: str, message: str, notes: Callable[[], Sequence[str]]) -> Iterator[None]:
     """What torch raises where ranks cannot read or write a checkpoint, on every rank, as one finding with one reason.
 
     Args:
-        folder: where checkpoints are that are left to go on from.
+        notes: what helps then.
 
     Raises:
         CheckpointError: for torch's, which is no `Exception`.
@@ -140,9 +155,7 @@ def told_once(code: str, message: str, folder: str = "") -> Iterator[None]:
     except CheckpointException as error:
         rank, (cause, _) = min(error.failures.items(), key=lambda failure: failure[0])
         reason = f"rank {rank}: {type(cause).__name__}: {cause}".partition("\n")[0]
-        found = latest(folder)[0] if folder else None
-        notes = (f"last whole checkpoint: {found.path}",) if found is not None else ()
-        raise CheckpointError(code, f"{message}; {reason}", notes) from error
+        raise CheckpointError(code, f"{message}; {reason}", notes()) from error
 
 
 #: Tokens of all ranks together, beside torchtitan's count of one rank.
