@@ -28,6 +28,7 @@ from ..plan.flags import (
 from ..plan.ir import Plan
 from ..plan.recipes import recipe_disagrees
 from .interrupt import ASKING, AT_ONCE, ask_and_say, asks
+from .quiet import unheard
 from .recipe import JOB, Job
 from .torchrun import Torchrun
 
@@ -126,7 +127,8 @@ def _config(recipe: str, flags: Sequence[str]) -> Trainer.Config | int:
     from .resume import kept_of
 
     try:
-        config = recipe_function(recipe)()
+        with unheard():
+            config = recipe_function(recipe)()
     except RecipeError as error:
         return _say(str(error))
     except Exception as error:
@@ -136,7 +138,8 @@ def _config(recipe: str, flags: Sequence[str]) -> Trainer.Config | int:
     module, _, function = recipe.partition(":")
     name, sys.argv[0] = sys.argv[0], "meshlang launch SPEC --"  # in torchtitan's help
     try:
-        read = ConfigManager().parse_args(["--module", module, "--config", function, *flags])
+        with unheard():
+            read = ConfigManager().parse_args(["--module", module, "--config", function, *flags])
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else 2
     finally:
