@@ -16,7 +16,8 @@ ROOT = Path(__file__).parents[1]
 #: Parts of meshlang, low to high: a part imports from its own row and those above it here.
 #: `plan.stages` asks schedules, and stands in a row of its own need.
 ROWS: tuple[tuple[str, ...], ...] = (
-    ("source", "diagnostics", "mesh", "placement", "near", "registry", "excerpt", "render", "fold", "fixes", "garbage"),
+    ("source", "diagnostics", "mesh", "placement", "near", "amounts"),
+    ("registry", "excerpt", "render", "fold", "fixes", "garbage"),
     ("language",),
     ("card", "pipeline"),
     ("plan",),

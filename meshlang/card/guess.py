@@ -16,7 +16,7 @@ ATTENTION = re.compile(r"att(n|ention)", re.IGNORECASE)
 FEED_FORWARD = re.compile(r"mlp|ffn|feed_?forward|expert", re.IGNORECASE)
 _KEYS = re.compile(r"^(w|)(k|v|kv|key|value)s?(_|$)", re.IGNORECASE)
 _FUSED = re.compile(r"qkv|c_attn|in_proj|query_key_value", re.IGNORECASE)
-_OUTPUT = re.compile(r"^(wo|o_proj|out|out_proj|c_proj|proj|dense|output)$", re.IGNORECASE)
+_OUTPUT = re.compile(r"^(w?o|o_proj|out|out_proj|c_proj|proj|dense|output)$", re.IGNORECASE)
 _TABLE = re.compile(r"rope|rotary|freq|cos|sin|cache|mask|causal|bias|pos", re.IGNORECASE)
 _ROTARY = re.compile(r"rope|rotary|freq|cos|sin", re.IGNORECASE)
 

@@ -10,7 +10,7 @@ import click
 from ..registry import PluginError, Plugins, Registry
 
 
-@click.command("schema")
+@click.command("schema", short_help="JSON Schema of specs or cards, for editors.")
 @click.argument("what", type=click.Choice(["spec", "card"]), default="spec")
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write here; default: print.")
 def schema_command(what: str, output: str | None) -> None:
@@ -34,7 +34,7 @@ def schema_command(what: str, output: str | None) -> None:
     click.echo(f"wrote {output}")
 
 
-@click.command("strategies")
+@click.command("strategies", short_help="The strategies and schedules that are installed.")
 def strategies_command() -> None:
     """Strategies and schedules that are installed, and who brings them."""
     plugins = Plugins()

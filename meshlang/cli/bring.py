@@ -29,7 +29,11 @@ _FEW = 2
 _FLAVOR = "default"
 
 
-@click.command("import", context_settings={"ignore_unknown_options": True})
+@click.command(
+    "import",
+    short_help="The spec that equals another system's, or a card.",
+    context_settings={"ignore_unknown_options": True},
+)
 @click.option("--titan", is_flag=True, help="The rest of the line is torchtitan's flags.")
 @click.option(
     "--hf", "config", metavar="CONFIG", help="A config.json of Hugging Face transformers, or a folder with one."

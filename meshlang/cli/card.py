@@ -16,7 +16,7 @@ from .progress import progress
 from .request import FORMAT, show
 
 
-@click.group("card")
+@click.group("card", short_help="A first card for a model; a card held against one.")
 def card_group() -> None:
     """Model cards: the dimension names of every tensor of an architecture."""
 

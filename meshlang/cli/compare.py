@@ -10,7 +10,7 @@ import click
 from .request import RANKS, laid_over, planned, request
 
 
-@click.command("diff")
+@click.command("diff", short_help="What changes from one spec to another, with the bytes.")
 @click.argument("before", type=click.Path(dir_okay=False))
 @click.argument("after", type=click.Path(dir_okay=False))
 @RANKS

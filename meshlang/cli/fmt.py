@@ -15,7 +15,7 @@ from ..source import MOST_BYTES, Source
 from .request import FORMAT, show
 
 
-@click.command("fmt")
+@click.command("fmt", short_help="Put each SPEC into the language's order and spacing.")
 @click.argument("specs", nargs=-1, required=True, type=click.Path(dir_okay=False, allow_dash=True))
 @click.option("--check", "only_check", is_flag=True, help="Write nothing; name files that would change, and exit 1.")
 @click.option("--diff", "as_diff", is_flag=True, help="Write nothing; show what would change, and exit 1.")

@@ -38,7 +38,9 @@ def _torchruns(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@click.command("launch", context_settings={"ignore_unknown_options": True})
+@click.command(
+    "launch", short_help="Check SPEC, then train on torchtitan.", context_settings={"ignore_unknown_options": True}
+)
 @SPEC
 @RANKS
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), help="Default: cuda where there is one, else cpu.")

@@ -17,7 +17,7 @@ MOST_LOCKED = 2**22
 LONGEST = 1000
 
 
-@click.command("plan")
+@click.command("plan", short_help="Each tensor's layout, each collective with its bytes.")
 @SPEC
 @RANKS
 @click.option("--rank", type=int, help="Whose local shapes to show.")

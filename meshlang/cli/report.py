@@ -9,7 +9,7 @@ import click
 from .request import RANKS, SPEC, laid_over, planned, request
 
 
-@click.command("report")
+@click.command("report", short_help="One page for a browser: mesh, layouts, memory.")
 @SPEC
 @RANKS
 @click.option(

@@ -73,7 +73,7 @@ def _assumptions(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@click.command("suggest")
+@click.command("suggest", short_help="Specs for MODEL that fit so many ranks, fastest first.")
 @click.argument("model")
 @click.option("--ranks", required=True, metavar="N", help="Of the whole mesh.")
 @click.option("--memory", required=True, metavar="SIZE", help="Of each rank, such as 80GiB.")

@@ -17,6 +17,9 @@ TABLES = frozenset(
     name for name, key in ROOT.keys.items() if isinstance(key.shape, Table | Rows | Strategies | Schedule)
 )
 
+#: What others call a type of numbers.
+_USUAL = {"fp64": "float64", "fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "half": "float16"}
+
 
 def place(node: Node) -> Span:
     """The key of a node, or the node where it has none."""
@@ -78,8 +81,10 @@ def bad_value(message: str, node: Node, text: str = "", *, help: Sequence[Help] 
 
 
 def near_words(word: str, known: Iterable[str], span: Span) -> tuple[Help, ...]:
-    """A help that offers the nearest known word, in quotes."""
-    meant = near(word, known)
+    """A help that offers the nearest known word, in quotes; `bf16` is another name of one."""
+    words = list(known)
+    usual = _USUAL.get(word)
+    meant = usual if usual in words else near(word, words)
     return () if meant is None else (offer(f'"{meant}" is near', span, f'"{meant}"'),)
 
 

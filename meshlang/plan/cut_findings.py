@@ -202,6 +202,7 @@ def needs_whole(name: str, axis: str, rule: PlaceRule, modules: Sequence[str], r
     notes = [f"in {told(modules, resolved.model.modules)}"] if len(modules) > 1 else []
     if name == "seq":
         notes.append("attention looks at every key: a strategy for context parallelism must run over the axis")
+        notes.append(f'such as `[strategy.ring_attention]` with `axis = "{axis}"`; `meshlang strategies` lists them')
     return Diagnostic(
         code="needs-whole",
         message=f"{listed(globs)} {'computes' if len(globs) == 1 else 'compute'} over the whole of `{name}`, "

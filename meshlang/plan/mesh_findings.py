@@ -180,11 +180,19 @@ def unused_axis(entry: AxisEntry, resolved: Resolved) -> Diagnostic:
         code="unused-axis",
         message=f"`{entry.name}` = {size} cuts nothing, and no strategy runs over it",
         label=Label(span=entry.key, text=f"{size} ranks would do the same work"),
+        notes=_left_whole(entry, resolved),
         help=(
             *_batch_over(entry, resolved),
             Help(text=f"{entry.name} may be 1 here", edits=(Edit(span=entry.span, text="1"),)),
         ),
     )
+
+
+def _left_whole(entry: AxisEntry, resolved: Resolved) -> tuple[str, ...]:
+    """The dimensions that the spec's own rules leave whole: among them is what the axis was meant for."""
+    rules = [rule for rule in resolved.spec.rules if rule.level == "place" and not rule.preset]
+    whole = [rule.name for rule in rules if not rule.axes]
+    return (f"[place] leaves {listed(whole)} whole, and gives nothing to `{entry.name}`",) if whole else ()
 
 
 def store_without_data(entry: AxisEntry, resolved: Resolved) -> Diagnostic:

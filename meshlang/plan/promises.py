@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..amounts import bytes_text
 from ..diagnostics import Bag, Diagnostic, Label
 from ..fold import told
 from ..language.spec import Check, Written
@@ -67,14 +68,16 @@ def _memory(plan: Plan, resolved: Resolved, bag: Bag) -> None:
         if found.activations is None:
             bag.add(_uncounted(promise, plan))
         return
-    parts = f"state {found.state}, gathered weights {found.gathered}, gradients not yet summed {found.unsummed} bytes"
+    parts = f"state {bytes_text(found.state)}, gathered weights {bytes_text(found.gathered)}"
+    parts += f", gradients not yet summed {bytes_text(found.unsummed)}"
     kind = "a rough estimate" if found.rough else "an estimate"
-    values = f"activations {found.activations} bytes, {kind}"
+    values = f"activations {bytes_text(found.activations)}, {kind}"
+    held, more = bytes_text(found.total), bytes_text(found.total - promise.value)
     bag.add(
         Diagnostic(
             code="expect-failed",
-            message=f"the fullest rank holds {found.total} bytes, {found.total - promise.value} more than promised",
-            label=Label(span=promise.span, text=f"{promise.value} bytes"),
+            message=f"the fullest rank holds {held}, {more} more than promised",
+            label=Label(span=promise.span, text=f"{found.total} bytes are more than {promise.value}"),
             notes=(
                 parts,
                 values if found.activations is not None else "without `batch` and `seq`, activations are not counted",
@@ -90,7 +93,7 @@ def _uncounted(promise: Written[int], plan: Plan) -> Diagnostic:
         code="sizes-needed",
         message=f"how many activations a rank holds is not known without {listed(lacking)} in [sizes]",
         label=Label(span=promise.span, text="promised here"),
-        notes=(f"all else comes to {memory(plan).total} bytes",),
+        notes=(f"all else comes to {bytes_text(memory(plan).total)}",),
     )
 
 

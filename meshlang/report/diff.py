@@ -41,15 +41,9 @@ def _tensors(changed: tuple[Changed, ...], known: list[str]) -> list[str]:
     rows = []
     for group in groups.values():
         first, count = group[0], len(group)
-        rows.append(
-            [
-                ", ".join(fold([each.fqn for each in group], known)),
-                first.before,
-                first.after,
-                bytes_text(first.moved * count),
-                bytes_text(first.most * count),
-            ]
-        )
+        name, *others = fold([each.fqn for each in group], known)
+        rows.append([name, first.before, first.after, bytes_text(first.moved * count), bytes_text(first.most * count)])
+        rows += [[other, "", "", "", ""] for other in others]
     total = sum(each.moved for each in changed)
     header = ["tensors", "before", "after", "moved", "most on a rank"]
     last = f"  in all {bytes_text(total)} of parameters and moments move, counted over all ranks"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..amounts import bytes_text as bytes_text
+
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: frozenset[int] = frozenset()) -> list[str]:
     """Lines of aligned columns, two spaces apart and indented by two; columns in `right` are flush right."""
@@ -16,18 +18,6 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: frozen
         ]
         lines.append("  " + "  ".join(cells).rstrip())
     return lines
-
-
-def bytes_text(count: int | None) -> str:
-    """`1536` -> "1.50 KiB"; None, a size that is not known, -> "?"."""
-    if count is None:
-        return "?"
-    size = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{count} B" if unit == "B" else f"{size:.2f} {unit}"
-        size /= 1024
-    return f"{size:.2f} TiB"
 
 
 def shape_text(shape: Sequence[int | None]) -> str:

@@ -17,6 +17,7 @@ from ..card.facts import Facts, ModuleFact, TensorFact
 from ..diagnostics import Diagnostic
 from ..near import near
 from ..source import Source
+from .recipe import no_module
 
 
 class TargetError(Exception):
@@ -114,7 +115,7 @@ def _imported(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-            raise TargetError(f"there is no module `{error.name}`") from error
+            raise TargetError(no_module(error.name)) from error
         raise TargetError(f"`{name}` cannot be imported: {error}") from error
     except Exception as error:
         raise TargetError(f"`{name}` cannot be imported: {type(error).__name__}: {error}") from error

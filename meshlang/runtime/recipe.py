@@ -44,6 +44,12 @@ class RecipeError(Exception):
     """A recipe that cannot be used, with the reason."""
 
 
+def no_module(name: str) -> str:
+    """That there is no such module; and how it is found, where it lies in this folder, which commands do not search."""
+    here = Path(f"{name}.py").is_file() or Path(name, "__init__.py").is_file()
+    return f"there is no module `{name}`" + ("; it lies in this folder: set PYTHONPATH=." if here else "")
+
+
 def recipe_function(name: str) -> Callable[[], Any]:
     """The function that "package.module:function" names.
 
@@ -57,7 +63,7 @@ def recipe_function(name: str) -> Callable[[], Any]:
         loaded = import_module(module)
     except ModuleNotFoundError as error:
         if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
-            raise RecipeError(f"there is no module `{error.name}`") from error
+            raise RecipeError(no_module(error.name)) from error
         raise
     found = getattr(loaded, function, None) or _registered(module, function)
     if not callable(found):
