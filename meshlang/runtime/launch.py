@@ -242,6 +242,7 @@ def _run(plan: Plan, job: Path, words: Sequence[str], flags: Sequence[str]) -> i
     """torchrun on this machine; its exit code, or 128 + n after signal n."""
     command = [
         sys.executable,
+        "-u",  # ranks' lines come as they are written, into a file or a pipe too
         "-m",
         "meshlang.runtime.agent",
         *words,

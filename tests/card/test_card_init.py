@@ -114,6 +114,32 @@ def test_heads_are_named_from_attributes() -> None:
     assert dims["wpe.weight"] == (("positions",), ("embed",))
 
 
+def test_an_output_projection_may_be_called_o() -> None:
+    """Beside q, k and v a square weight `o` is the way out, which no shape tells, and its output is attention's."""
+
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.heads = 2
+            self.q, self.k, self.v, self.o = (nn.Linear(8, 8, bias=False) for _ in range(4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            q, k, v = (p(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for p in (self.q, self.k, self.v))
+            return self.o(nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.attention, self.head = nn.Embedding(32, 8), Attention(), nn.Linear(8, 32, bias=False)
+
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            return self.head(self.attention(self.embed(tokens)))
+
+    text = first_card(Net().to("meta"))
+    assert {t.fqn: t.dims for t in read(text).tensors}["attention.o.weight"] == (("embed",), ("heads", "head_dim"))
+    assert '"attention.o output" = "attention output"' in " ".join(text.split())
+
+
 def test_tied_names_are_one_tensor() -> None:
     """The tied head is the embedding's other name, and travels with it."""
     model = read(first_card(made("gpt")))
