@@ -146,8 +146,11 @@ def kept(here: Path) -> str:
     folder = progress.checkpoints_of(here)
     if folder is None:
         return "no checkpoints"
-    found, _ = latest(folder)
-    return f"last whole checkpoint: {found.path}" if found is not None else f"no whole checkpoint in {folder}"
+    found, skipped = latest(folder)
+    if found is not None:
+        return f"last whole checkpoint: {found.path}"
+    why = f" ({skipped[0].path.name}: {skipped[0].problem})" if skipped else ""
+    return f"no whole checkpoint in {folder}{why}"
 
 
 if __name__ == "__main__":

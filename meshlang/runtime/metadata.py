@@ -41,6 +41,19 @@ class StrangerError(pickle.UnpicklingError):
     """An account names something that no account needs."""
 
 
+def _member(kind: Any, name: str) -> Any:
+    """What `getattr` is in an account: Python 3.11.2, for one, saves a member of an enumeration as an attribute of it.
+
+    Raises:
+        StrangerError: it is asked for anything else.
+    """
+    from torch.distributed.checkpoint.metadata import _MEM_FORMAT_ENCODING  # pyright: ignore[reportPrivateUsage]
+
+    if kind is not _MEM_FORMAT_ENCODING or name not in _MEM_FORMAT_ENCODING.__members__:
+        raise StrangerError("builtins.getattr")
+    return _MEM_FORMAT_ENCODING[name]
+
+
 class _Reader(pickle.Unpickler):
     """Looks up nothing but the words of an account."""
 
@@ -50,6 +63,8 @@ class _Reader(pickle.Unpickler):
         Raises:
             StrangerError: for any other; nothing is imported for it.
         """
+        if (module, name) == ("builtins", "getattr"):
+            return _member
         if name in _KNOWN.get(module, ()) or _is_type(module, name):
             return super().find_class(module, name)
         raise StrangerError(f"{module}.{name}")

@@ -129,6 +129,22 @@ def test_an_account_that_calls_something_is_not_read(tmp_path: Path) -> None:
     assert not made.exists()
 
 
+@pytest.mark.parametrize(
+    ("call", "problem"),
+    [
+        ("ctorch.distributed.checkpoint.metadata\n_MEM_FORMAT_ENCODING\nS'TORCH_CONTIGUOUS_FORMAT'", ""),
+        ("ctorch.distributed.checkpoint.metadata\n_MEM_FORMAT_ENCODING\nS'mro'", "call"),
+        ("ctorch.distributed.checkpoint.metadata\nMetadata\nS'__init__'", "call"),
+    ],
+)
+def test_getattr_is_for_members_of_an_enumeration(tmp_path: Path, call: str, problem: str) -> None:
+    """Python 3.11.2 saves a layout as an attribute of its enumeration; nothing else is looked up so."""
+    account = "ctorch.distributed.checkpoint.metadata\nMetadata\n((dcbuiltins\ngetattr\n(" + call + "\ntRtR."
+    (tmp_path / ".metadata").write_bytes(account.encode())
+    told = "its .metadata would call `builtins.getattr`, which no checkpoint needs; it is not read"
+    assert problem_of(tmp_path) == (told if problem else "")
+
+
 def test_an_error_crosses_ranks() -> None:
     """A refusal made anew from its arguments, as on another rank, says the same."""
     error = CheckpointError("checkpoint-misfit", "it does not fit", ("a", "b"), key="checkpoint.load_step")
