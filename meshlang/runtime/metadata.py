@@ -47,7 +47,7 @@ def _member(kind: Any, name: str) -> Any:
     Raises:
         StrangerError: it is asked for anything else.
     """
-    from torch.distributed.checkpoint.metadata import _MEM_FORMAT_ENCODING  # pyright: ignore[reportPrivateUsage]
+    from torch.distributed.checkpoint.metadata import _MEM_FORMAT_ENCODING
 
     if kind is not _MEM_FORMAT_ENCODING or name not in _MEM_FORMAT_ENCODING.__members__:
         raise StrangerError("builtins.getattr")
