@@ -81,8 +81,8 @@ def least(mine: Candidate, costs: Costs, search: Search, tick: Callable[[], None
         tick()
         if best is None or bound < best.memory - _NEAR:
             with uncollected():
-                memory_ = _peak(each, costs) + search.state * each.parameters
-            best = Least(memory=memory_, candidate=each) if best is None or memory_ < best.memory - _NEAR else best
+                held = _peak(each, costs) + search.state * each.parameters
+            best = Least(memory=held, candidate=each) if best is None or held < best.memory - _NEAR else best
     assert best is not None
     return best
 

@@ -27,9 +27,8 @@ def main() -> None:
     if Job.read(os.environ[JOB]).on_interrupt == "checkpoint":
         listen_on_rank()
     else:
-        signal.signal(
-            signal.SIGINT, signal.SIG_DFL
-        )  # the launch says how it ended; a traceback of each rank says nothing
+        # the launch says how it ended; a traceback of each rank says nothing
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         _train()
     except Exception as error:
