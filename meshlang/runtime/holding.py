@@ -6,6 +6,7 @@ Two runs that save in one folder would write the same files, and a checkpoint of
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,8 +32,10 @@ def held(folder: str) -> Iterator[None]:
         message = f"another launch saves its checkpoints in {folder}, and is not over"
         away = "both would write the same files: wait for it, or save elsewhere: --dump_folder NEW"
         raise CheckpointError("checkpoint-folder", message, (away,)) from error
-    except OSError:  # a file system without locks
-        pass
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        told = f"{folder} cannot be kept from other launches ({reason}): none may save there while this one runs"
+        print(f"meshlang: {told}", file=sys.stderr)
     try:
         yield
     finally:
