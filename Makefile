@@ -26,7 +26,7 @@ lint:  ## ruff's rules
 	$(PYTHON) -m ruff check $(CODE)
 
 types:  ## pyright
-	$(PYTHON) -m pyright
+	$(PYTHON) -m pyright --pythonpath "$$($(PYTHON) -c 'import sys; print(sys.executable)')"
 
 test:  ## pytest, the default set
 	$(PYTHON) -m pytest -n $(WORKERS) $(PYTEST)
